@@ -45,21 +45,6 @@ def interval_s(terms: Terms) -> float:
     return cycle_s / terms.control_share if terms.control_share > 0.0 else math.inf
 
 
-def is_due(terms: Terms, last: datetime, now: datetime) -> bool:
-    """Return whether a control window is due: long enough after the last, and within its hours.
-
-    One is also due if the last is as far in the future: then the clock was set back by an unknown time.
-    """
-    away_s = abs((now - last).total_seconds())
-    return away_s >= interval_s(terms) and within_hours(terms.control_hours, now)
-
-
-def due_in_s(terms: Terms, last: datetime, now: datetime) -> float:
-    """Return the least time in s until a control window is due; outside its hours, to the next hour."""
-    left_s, here = interval_s(terms) - abs((now - last).total_seconds()), now.astimezone()
-    return left_s if left_s > 0.0 else 3600.0 - (60.0 * here.minute + here.second)
-
-
 def last_control(study: Study, trials: Sequence[Trial], held_since: datetime) -> datetime | None:
     """Return the start of a hold's last control window, or of the hold; None if there is to be none.
 
@@ -95,12 +80,23 @@ class LastControl:
     at: datetime | None
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether the next one is due."""
-        return self.at is not None and is_due(self.terms, self.at, now)
+        """Return whether the next one is due: long enough after the last, and within its hours.
+
+        One is also due if the last is as far in the future: then the clock was set back by an unknown
+        time.
+        """
+        return self._left_s(now) <= 0.0 and within_hours(self.terms.control_hours, now)
 
     def due_in_s(self, now: datetime) -> float:
-        """Return the least time in s until a control window is due."""
-        return math.inf if self.at is None else due_in_s(self.terms, self.at, now)
+        """Return the least time in s until one is due; outside its hours, to the next hour."""
+        left_s, here = self._left_s(now), now.astimezone()
+        return left_s if left_s > 0.0 else 3600.0 - (60.0 * here.minute + here.second)
+
+    def _left_s(self, now: datetime) -> float:
+        """Return the seconds left of the interval; infinite if there is to be none."""
+        if self.at is None:
+            return math.inf
+        return interval_s(self.terms) - abs((now - self.at).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)

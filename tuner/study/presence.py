@@ -151,10 +151,6 @@ class Presence:
         """Note that some agent was instructed to return later: any may be silent for that long."""
         self._sent_away_s = self._monotonic()
 
-    def hung_up(self, device: str) -> None:
-        """Note that a device's agent has stopped waiting for its answer."""
-        self.note_contact(device)
-
     @property
     def contacted(self) -> int:
         """Number of devices that contacted this process."""

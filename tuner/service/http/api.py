@@ -262,7 +262,7 @@ def _agent_routes(operations: Operations, access: Access, held: HeldWindows) -> 
         if message.wait_s > 0.0 and not _is_news(answer, message):
             loop.presence.note_contact(device, message.wait_s)
             look_again_s = LOOK_AGAIN_S if isinstance(answer, Idle) else message.wait_s
-            on_disconnect = partial(loop.presence.hung_up, device)
+            on_disconnect = partial(loop.presence.note_contact, device)
             ask_again(request, Recall(device, mark, message.wait_s, look_again_s, on_disconnect))
         return _one(answer)
 

@@ -31,9 +31,7 @@ from tuner.study.control import (
     LastControl,
     baseline_shifts,
     control,
-    due_in_s,
     interval_s,
-    is_due,
     last_control,
 )
 from tuner.study.loop import MOST_TRUSTED_S
@@ -184,7 +182,7 @@ def test_an_answer_is_not_remembered_past_the_time_of_a_control_window() -> None
 def test_a_due_change_waits_for_the_next_hour_at_most(minutes: float, left_s: float) -> None:
     began = START.astimezone().replace(minute=0)
     now = began + timedelta(minutes=minutes)
-    assert due_in_s(TERMS, began, now) == pytest.approx(left_s)
+    assert LastControl(TERMS, began).due_in_s(now) == pytest.approx(left_s)
 
 
 def test_a_study_without_control_windows_is_remembered_as_long_as_any() -> None:
@@ -197,8 +195,8 @@ def test_a_study_without_control_windows_is_remembered_as_long_as_any() -> None:
 @pytest.mark.parametrize("step", [timedelta(days=-365), timedelta(days=365)])
 def test_a_step_of_the_wall_clock_stops_no_control_windows(step: timedelta) -> None:
     now = START + step
-    assert is_due(TERMS, START, now)
-    assert not is_due(TERMS, now, now + timedelta(seconds=DUE_S - 1.0))
+    assert LastControl(TERMS, START).is_due(now)
+    assert not LastControl(TERMS, now).is_due(now + timedelta(seconds=DUE_S - 1.0))
 
 
 def test_where_the_baseline_is_held_there_is_nothing_to_measure_again() -> None:

@@ -175,7 +175,7 @@ def test_a_waiting_agent_is_online_until_it_disconnects(office: Office) -> None:
     office.passes(office.loop.lease_s + 1.0)
     assert not office.online(), "it was answered, and has said nothing since"
     office.waits()
-    office.loop.presence.hung_up("sim")
+    office.loop.presence.note_contact("sim")
     office.passes(office.loop.lease_s + 1.0)
     assert not office.online()
 
