@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from tuner.core import ALL_DAY, DEVICE_FIELDS, ConfigError, InvalidInput, parse_hours, reraised
-from tuner.destinations import Collector, Email, Webhooks
+from tuner.destinations import Email, Webhooks
 from tuner.series import SeriesTable, tables
 from tuner.tls import ServerTls
 from tuner.toml import parsed
@@ -45,13 +45,15 @@ class TunerConfig(Table):
     other values over time by name, such as the watts of a budget. `metric_labels` are labels of agent.toml
     that are added to a device's series on /metrics. `suggest` is the place where suggestions are computed:
     `local` in a few processes of this machine, `local:N` in N of them, `here` in the tuner's process, or
-    `ray://HOST:PORT` on a Ray cluster. `otel` is the collector that receives the last windows.
+    `ray://HOST:PORT` on a Ray cluster. `otel` is the address of an
+    OpenTelemetry collector, which receives the last windows.
     """
 
     db: str = field(default="sqlite:///jouletune.sqlite", repr=False)
     host: str = "127.0.0.1"
     names: tuple[str, ...] = ()
     base_url: str = ""
+    otel: str = ""
     port: int = 8790
     token_file: Path = Path("token")
     port_file: Path | None = None
@@ -65,7 +67,6 @@ class TunerConfig(Table):
     behind_proxy: bool = False
     webhooks: Annotated[Webhooks, Field(alias="webhook")] = ()
     email: Email | None = None
-    otel: Collector | None = None
     price_per_kwh: SeriesTable | None = None
     currency: str = "EUR"
     co2e_g_per_kwh: SeriesTable | None = None
@@ -89,6 +90,11 @@ class TunerConfig(Table):
             raise ConfigError(
                 f"base_url cannot be {self.base_url!r}",
                 hint='write the address of the pages: "https://tuner.example.org"',
+            )
+        if self.otel and urlsplit(self.otel).scheme not in ("http", "https"):
+            raise ConfigError(
+                f"otel cannot be {self.otel!r}",
+                hint='write the collector\'s address: "http://127.0.0.1:4318"',
             )
         if len(self.metric_labels) > MOST_METRIC_LABELS:
             raise ConfigError(

@@ -1,8 +1,7 @@
-"""Destinations of notifications and metrics: `[[webhook]]`, `[email]` and `[otel]` of tuner.toml."""
+"""Destinations of notifications: the `[[webhook]]` and `[email]` tables of tuner.toml."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,28 +95,6 @@ class Webhook(Table):
 
 
 Webhooks = Annotated[tuple[Webhook, ...], AfterValidator(_named_once)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collector(Table):
-    """An OpenTelemetry collector: its address for OTLP/HTTP without `/v1/metrics`, and the interval."""
-
-    endpoint: Filled
-    every_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if urlsplit(self.endpoint).scheme not in ("http", "https"):
-            raise ConfigError(
-                f"endpoint cannot be {self.endpoint!r}",
-                hint='write the collector\'s address: "http://127.0.0.1:4318"',
-            )
-        if not 1.0 <= self.every_s < math.inf:
-            raise ConfigError(f"every_s cannot be {self.every_s:g}", hint="give 1 s or more")
-
-    @property
-    def url(self) -> str:
-        """The address that metrics are posted to."""
-        return f"{self.endpoint.rstrip('/')}/v1/metrics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

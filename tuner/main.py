@@ -107,9 +107,9 @@ def serve(config: TunerConfig) -> None:
     import uvicorn
 
     from db import open_store, shown
-    from tuner.exports.otel import OtelExport
+    from tuner.exports.otel import EVERY_S, OtelExport
     from tuner.service.clock.liveness import Roll, Watchdog
-    from tuner.service.clock.schedule import Maintenance, start
+    from tuner.service.clock.schedule import Maintenance, Periodic, start
     from tuner.service.fleet import FleetOverview
     from tuner.service.http.api import create_app
     from tuner.service.http.bodies import DEVICE_BYTES
@@ -120,7 +120,7 @@ def serve(config: TunerConfig) -> None:
     from tuner.web.app import create_pages
 
     config.check_reach()
-    export = OtelExport(config.otel, version("jouletune")) if config.otel is not None else None
+    export = OtelExport(config.otel, version("jouletune")) if config.otel else None
     listener = bind(config)
     counts = Counts()
     store = open_store(config.db, timed=counts.transaction)
@@ -131,7 +131,8 @@ def serve(config: TunerConfig) -> None:
     fleet = FleetOverview(operations, Summaries(operations))
     metrics = Metrics(fleet, counts, version("jouletune"), labels=config.metric_labels)
     if export is not None:
-        enders.append(export.begin(metrics.families))
+        sending = Periodic([(lambda: export.send(metrics.families()), EVERY_S)])
+        enders.append(functools.partial(sending.shutdown, wait=False))
     secure = config.tls.spoken or config.behind_proxy
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DEVICE_BYTES)
     app = create_app(

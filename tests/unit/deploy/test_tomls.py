@@ -47,7 +47,6 @@ TABLES = {
     "devices": "device",
     "webhooks": "webhook",
     "email": "email",
-    "otel": "otel",
     "series": "series",
 }
 """Fields that are tables of the file; they have an example instead of a default."""
