@@ -101,11 +101,13 @@ class FleetOverview:
         kept = self._kept
         for name in kept.keys() - every.keys():
             kept.pop(name, None)
-        fresh = [n for n, r in revisions.items() if n not in kept or kept[n].revision != r]
-        if fresh:
-            stored = self.operations.loop.store.studies.stored(among=fresh)
+        present = {name: kept.get(name) for name in revisions}  # another thread may forget some
+        changed = [n for n, s in present.items() if s is None or s.revision != revisions[n]]
+        if changed:
+            stored = self.operations.loop.store.studies.stored(among=changed)
+            present |= {study.id: study for study in stored}
             kept |= {study.id: study for study in stored}
-        return [study for name in revisions if (study := kept.get(name)) is not None]
+        return [study for study in present.values() if study is not None]
 
     def _on_trial(self, owners: Mapping[str, Study | UnreadableStudy]) -> dict[str, Applied]:
         """Return the settings of running trials by device: an agent reports nothing while it measures."""
