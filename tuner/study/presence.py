@@ -84,11 +84,11 @@ class Presence:
             self._unable[device] = poll.unable
         self._loads[device] = poll.context, self._now()
         self._protocols[device] = poll.protocol
+        if poll.unable == before:
+            return ""
         if poll.unable == ONLY_OBSERVED and before:
             return "the device is measured again"
-        return (
-            "" if poll.unable == before else poll.unable or "the device accepts assignments again"
-        )
+        return poll.unable or "the device accepts assignments again"
 
     def load(self, device: str) -> tuple[Context, datetime] | None:
         """Return the load that a device's agent last reported, and the time; None if it reported none."""
