@@ -239,8 +239,8 @@ class Restorer:
             # A write that a kill cut short, or a file that is back, may show any earlier value.
             cut = not (away or unsure) and entry.state in (WRITING, PROBING, OFFLINE)
             other = away or unsure or reading.differs(name, entry.wrote)
-            # A cap may hide a ceiling that the sleep has kept.
-            hidden = not (away or reset) and entry.knob in self.ceilings and other
+            # A cap may hide a ceiling that the sleep has kept; a staged one may be shown.
+            hidden = not (away or reset) and entry.knob in self.hidden and other
             if (entry.knob in kinds and not away) or hidden:
                 kept[name] = replace(entry, state=WRITING)
             elif cut or (away and (not reset or entry.knob in moved)) or not other:
