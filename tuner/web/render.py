@@ -176,15 +176,7 @@ def sparkline(
     return Markup(
         '<svg class="spark{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
         'aria-label="{}"><title>{}</title>{}<polyline points="{}"/></svg>'
-    ).format(
-        " broken" if broken else "",
-        f"{WIDTH:g}",
-        f"{HEIGHT:g}",
-        label,
-        label,
-        bound,
-        path,
-    )
+    ).format(" broken" if broken else "", f"{WIDTH:g}", f"{HEIGHT:g}", label, label, bound, path)
 
 
 class Pages:
