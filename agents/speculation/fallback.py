@@ -23,6 +23,9 @@ ENOUGH_S = 3.0
 """After this many sequence-steps, or this many seconds, drafting is judged again."""
 CHECK_SHARE = 0.01
 """Share of the time spent on checking whether the other choice has become better."""
+SOON = 0.35
+"""After a proven gain drafting is retried once plain decoding took this share of the time since then, at
+least as long as the try: a workload that changes in turns is met again. Later the share above holds."""
 DOUBT = 1.0
 """Standard errors of acceptance in favour of the plan: a mild loss looks like noise."""
 PLAIN_STEPS = 3
@@ -85,12 +88,14 @@ class _Acceptance:
     sequence_steps: int = 0
     drafting_s: float = 0.0
     plain_s: float = 0.0
+    since_success_s: float = math.inf
 
     def add(self, step: StepCounts) -> None:
         """Add the counts of a drafted step, after the earlier counts have faded."""
         n = step.shown_by
         fade = math.exp(-max(n / MEMORY_SEQUENCE_STEPS, step.elapsed_s / MEMORY_S))
         self.drafting_s += 0.0 if self.judged else step.elapsed_s
+        self.since_success_s += step.elapsed_s
         self.accepted = fade * self.accepted + step.accepted
         self.weight = fade * self.weight + n
         self.squared = fade**2 * self.squared + n
@@ -102,12 +107,28 @@ class _Acceptance:
         """Whether enough sequence-steps or seconds are counted to judge the length."""
         return self.sequence_steps >= ENOUGH_SEQUENCE_STEPS or self.drafting_s >= ENOUGH_S
 
-    @property
-    def tokens(self) -> float:
-        """Upper estimate of tokens per sequence-step, using the largest variance that l drafts can have."""
+    def tokens(self, doubt: float) -> float:
+        """Tokens per sequence-step, this number of standard errors above the mean.
+
+        The error uses the largest variance that l drafts can have. Of few steps the value is at least that
+        with one further step whose drafts are all accepted.
+        """
         mean = self.accepted / self.weight
         most_sd = math.sqrt(max(0.0, mean * (self.length - mean)))
-        return 1.0 + mean + DOUBT * most_sd * math.sqrt(self.squared) / self.weight
+        bound = mean + doubt * most_sd * math.sqrt(self.squared) / self.weight
+        further = 0.0 if self.judged else (self.accepted + self.length) / (self.weight + 1.0)
+        return 1.0 + max(bound, further)
+
+    def add_plain(self, seconds: float) -> None:
+        """Add the seconds of a plain step in place of a drafted one."""
+        self.plain_s += seconds
+        self.since_success_s += seconds
+
+    @property
+    def due(self) -> bool:
+        """Whether drafting should be tried again."""
+        soon_s = max(self.drafting_s, SOON * self.since_success_s)
+        return self.plain_s >= min(soon_s, self.drafting_s / CHECK_SHARE)
 
     def forget(self) -> None:
         """Drop all counts, before drafting is tried again."""
@@ -132,8 +153,8 @@ class SpeculationFallback:
 
     Feed it every step. A length is used while its accepted tokens make up for its longer steps,
     compared with plain steps at this batch (rounded up to a power of two). Otherwise the length is
-    0, and drafting is retried for about 1 % of the time. While drafting, plain steps are timed for
-    at most the same share.
+    0, and drafting is retried: sooner after a recent gain, later for about 1 % of the time. While
+    drafting, plain steps are timed for at most the same share.
 
     All constants are our own choice, for a loss under 5 % and a collapse detected within 10 s.
     """
@@ -162,13 +183,16 @@ class SpeculationFallback:
             return 0
         drafting = self._drafting(draft, planned)
         drafted = self._times.get((batch, draft, planned))
-        if drafted is None or len(drafted.last) < DRAFTED_STEPS or not drafting.judged:
+        if drafted is None or len(drafted.last) < DRAFTED_STEPS or not drafting.sequence_steps:
             return planned
-        gain = drafting.tokens * plain.seconds / drafted.seconds
+        faster = plain.seconds / drafted.seconds
+        gain = drafting.tokens(DOUBT) * faster
+        if drafting.judged and drafting.tokens(-DOUBT) * faster >= 1.0:
+            drafting.since_success_s = 0.0
         if gain >= 1.0:
             due = CHECK_SHARE * self._unchecked_s.get(batch, 0.0) >= gain * plain.seconds
             return 0 if due else planned
-        if CHECK_SHARE * drafting.plain_s < drafting.drafting_s:
+        if not drafting.due:
             return 0
         drafting.forget()
         return planned
@@ -188,7 +212,7 @@ class SpeculationFallback:
             return
         self._unchecked_s[batch] = 0.0
         if self._planned is not None:
-            self._drafting(*self._planned).plain_s += step.elapsed_s
+            self._drafting(*self._planned).add_plain(step.elapsed_s)
 
     def _drafting(self, draft: str, length: int) -> _Acceptance:
         """Return the acceptance counts of a draft and length; new ones are empty."""

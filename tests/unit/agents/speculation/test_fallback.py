@@ -15,6 +15,8 @@ from agents.speculation.fallback import SpeculationFallback, StepCounts
 from tests.profiles import examples
 from tuner.core import InvalidInput
 
+POOR = 0.1
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -27,14 +29,15 @@ class Engine:
     noise: float = 0.05
 
     def run(
-        self, accepts: Callable[[float], float], seconds: float, seed: int = 0
+        self, accepts: Callable[[float], float], seconds: float, seed: int = 0, turn: int = 0
     ) -> list[tuple[float, int, int]]:
-        """Return the end, the length and the tokens of every step."""
+        """Return the end, the length and the tokens of every step; every second turn accepts `POOR`."""
         rng, fallback, now, before = random.Random(seed), SpeculationFallback(), 0.0, 0
         steps: list[tuple[float, int, int]] = []
         while now < seconds:
             length = fallback.length(self.requests, self.planned)
-            accepted = sum(self._accepted(length, accepts(now), rng) for _ in range(self.requests))
+            share = POOR if turn and len(steps) // turn % 2 else accepts(now)
+            accepted = sum(self._accepted(length, share, rng) for _ in range(self.requests))
             took = (self.drafted_s if length else self.plain_s) * rng.lognormvariate(0, self.noise)
             took *= 1.5 if length and not before else 1.0
             fallback.count(
@@ -55,6 +58,29 @@ class Engine:
 
     def _accepted(self, length: int, accepts: float, rng: random.Random) -> int:
         return next((k for k in range(length) if rng.random() >= accepts), length)
+
+
+TURNING = (
+    Engine(1, 4, 0.02, 0.03), Engine(1, 8, 0.1, 0.25), Engine(4, 4, 0.02, 0.03),
+    Engine(8, 4, 0.03, 0.045), Engine(16, 4, 0.03, 0.05), Engine(32, 4, 0.04, 0.07),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", TURNING)
+@pytest.mark.parametrize(("turn", "least"), [(50, 0.93), (300, 0.88)])
+def test_acceptance_in_turns_is_followed(engine: Engine, turn: int, least: float) -> None:
+    seconds = 1500 * (engine.plain_s + engine.drafted_s)
+    steps = engine.run(lambda _: 0.9, seconds, turn=turn)
+    always = (engine.gain(0.9) + engine.gain(POOR)) / 2.0
+    assert engine.against_off(steps) >= least * always
+
+
+def test_a_collapse_after_a_gain_costs_little_of_plain_decoding() -> None:
+    for engine in TURNING:
+        steps = engine.run(lambda at: 0.9 if at < 20.0 else POOR, 20.0 + 5000 * engine.plain_s)
+        after = [step for step in steps if step[0] > 20.0]
+        rate = sum(n for _, _, n in after) / (after[-1][0] - after[0][0])
+        assert rate * engine.plain_s / engine.requests >= 0.95
 
 
 ENGINES = st.builds(
