@@ -24,6 +24,8 @@ LATE = "the head of the answer was not complete in time"
 ZONE = re.compile(r"%25[^]]*")
 PASSED = "passed"
 """The extension of a request whose answer is passed on in parts and not kept: it has no limits."""
+BODY_S = "body_s"
+"""The extension of a request with its own limit in seconds from the head to the end of the body."""
 
 
 class BoundedResponse(httpx2.Response):
@@ -101,7 +103,8 @@ class BoundedTransport(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         if response.has_redirect_location:
             same_place(str(request.url), response.headers["location"])
         coding = response.headers.get("content-encoding", "").strip().lower()
-        return Body(self._most, self._body_s, coding, self._monotonic)
+        body_s = request.extensions.get(BODY_S, self._body_s)
+        return Body(self._most, body_s, coding, self._monotonic)
 
 
 def _uncompressed(request: httpx2.Request) -> httpx2.Request:

@@ -7,14 +7,21 @@ from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from agents.host.http.local_http import LocalHttp
-from agents.speculation.messages import PlanMessage, SpeculationKnobs, SpeculationStats
+from agents.host.http.local_http import HttpRefusal, LocalHttp
+from agents.speculation.messages import (
+    ModelList,
+    PlanMessage,
+    SpeculationKnobs,
+    SpeculationStats,
+)
 from agents.target.side import SignalSample, WorkloadChanged
 from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_setting, setting_key
 
 CHANGE_S = 900.0
 """Timeout of a change: the server before last may still drain, and a large model takes long to load."""
 SIGNAL, LENGTH = "decoding_requests", "speculation_length"
+LLAMA_CPP, LLAMA_OWNER = "llama_cpp", "llamacpp"
+"""The names of llama-server: the proxy's, where its drafts are knobs, and its own as a model's owner."""
 PROXY, START_IT = "the proxy", "start it with `jouletune workload proxy`"
 
 MessageT = TypeVar("MessageT", bound=BaseModel)
@@ -43,6 +50,16 @@ class SpeculationClient:
     def plan(self) -> Plan | None:
         """Return the plan that the proxy follows."""
         return self._get(PlanMessage, "/plan").plan
+
+    def model(self) -> str:
+        """Return the model's name for requests in OpenAI's form; empty: those of llama-server."""
+        if self.knobs().name == LLAMA_CPP:
+            return ""
+        try:
+            first = self._get(ModelList, "/v1/models").data[0]
+        except HttpRefusal:
+            return ""
+        return "" if first.owned_by == LLAMA_OWNER else first.id
 
     def put(self, setting: Setting) -> None:
         """Request a setting, and wait until it is in force."""

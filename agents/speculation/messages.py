@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from agents.host.http.knob_messages import KnobsReply
+from tuner.core import InvalidInput, Role
 from tuner.wire import SentPlan
 
 
@@ -22,6 +23,30 @@ class SpeculationKnobs(KnobsReply):
 
     per_request: bool
 
+    @property
+    def length(self) -> str:
+        """The name of the knob of the draft length. Raises InvalidInput: there is none."""
+        named = [knob.name for knob in self.knobs if knob.role is Role.SPECULATION_LENGTH]
+        if not named:
+            raise InvalidInput(
+                f"{self.name} behind the proxy has no knob for the draft length",
+                hint="start the proxy with --knob speculative_tokens=0,2,4, or with --draft",
+            )
+        return named[0]
+
+
+class ListedModel(BaseModel):
+    """A model of OpenAI's `GET /v1/models`."""
+
+    id: str
+    owned_by: str = ""
+
+
+class ModelList(BaseModel):
+    """The answer of `GET /v1/models`."""
+
+    data: tuple[ListedModel, ...] = Field(min_length=1)
+
 
 class SpeculationStats(BaseModel):
     """Counters since the proxy's start; all but `inside` and `decoding` never decrease.
@@ -35,7 +60,7 @@ class SpeculationStats(BaseModel):
     """
 
     incarnation: str = Field(min_length=1)
-    cpu_s: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
+    cpu_s: float = Field(ge=0.0, allow_inf_nan=False)
     pids: tuple[int, ...] = ()
     items: int = Field(ge=0)
     failed: int = Field(ge=0)

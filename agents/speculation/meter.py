@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
-import statistics
+import re
+import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from weakref import WeakSet
 
 from agents.load.generator import REQUESTS, LoadRun, LoadShape, Tally, sent
-from agents.load.meter import shown_by
-from agents.speculation.caller import PromptCaller, PromptDeck, TokenTimes
+from agents.load.http_caller import HttpCaller
+from agents.load.meter import rate_of, shown_by
 from agents.speculation.client import SIGNAL, SpeculationClient
 from agents.speculation.messages import SpeculationStats
 from tuner.core import (
@@ -37,8 +39,9 @@ MILLISECONDS = Quantity("ms", Better.LESS, Kind.TIME)
 THROUGHPUT = Metric("throughput_per_s", scope=Scope.SERVICE)
 STEP = Metric("step_ms", scope=Scope.SERVICE, quantity=MILLISECONDS)
 LOAD = Metric(SIGNAL, scope=Scope.SERVICE, quantity=SHARE)
-PARTS = 20
-"""Number of parts of a window, for the standard error of its rate."""
+MADE = re.compile(rb'"(?:tokens_predicted|completion_tokens)":\s*(\d+)(?=\D)')
+LONGEST_COUNT = 64
+ANSWER_S = 120.0
 
 
 def accepted_metrics(longest: int) -> tuple[Metric, ...]:
@@ -132,9 +135,8 @@ class DecodingWindow:
         totals = {
             "items": float(now.items - before.items),
             "failed": float(now.failed - before.failed),
+            "cpu_s": max(0.0, now.cpu_s - before.cpu_s),
         }
-        if now.cpu_s is not None and before.cpu_s is not None:
-            totals["cpu_s"] = max(0.0, now.cpu_s - before.cpu_s)
         shown = {}
         if self._length is not None:
             shown = speculation_shown(before, now, self._length)
@@ -170,25 +172,100 @@ class DecodingWindow:
         """Return the window's draft length, or None if a plan changes it."""
         with reraised(MeasurementError, TuningError):
             followed = self._client.plan()
-            length = self._client.knobs().setting["speculation_length"]
+            knobs = self._client.knobs()
+            length = knobs.setting[knobs.length]
         return int(length) if followed is None or len(followed.rows) == 1 else None
 
 
+@dataclass(slots=True)
+class TokenTimes:
+    """Token timestamps of all callers in one window.
+
+    `tokens` holds pairs (clock time in s, number of tokens) for each piece of an answer. `gaps_s`
+    holds the seconds between two neighbouring pieces, `first_s` those from a request to its first
+    piece.
+    """
+
+    tokens: list[tuple[float, int]] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
+    first_s: list[float] = field(default_factory=list)
+
+
+class PromptDeck:
+    """Deal prompts in turn to the next caller, as streamed, greedy completions of exactly `tokens` tokens.
+
+    With a `model` they are in OpenAI's form, and each piece of an answer counts its tokens, as vLLM does.
+
+    No prompt repeats before all others were sent: llama.cpp of 0.3.16 replays its output for the
+    last prompt of a slot if the next one is the same, and then accepts every drafted token.
+    """
+
+    def __init__(self, prompts: Sequence[str], tokens: int, model: str = "") -> None:
+        form: dict[str, object] = {"n_predict": tokens}
+        if model:
+            usage = {"include_usage": True, "continuous_usage_stats": True}
+            form = {"model": model, "max_tokens": tokens, "stream_options": usage}
+        form |= {"temperature": 0, "stream": True, "ignore_eos": True}
+        self.path = "/v1/completions" if model else "/completion"
+        self._bodies = [json.dumps({"prompt": prompt, **form}).encode() for prompt in prompts]
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def deal(self) -> bytes:
+        """Return the body of the next request."""
+        with self._lock:
+            body = self._bodies[self._next % len(self._bodies)]
+            self._next += 1
+        return body
+
+
+class PromptCaller:
+    """Send one completion after another over a kept-alive connection.
+
+    The load shares the machine with the server under test, so a token must cost little CPU: the
+    bytes are searched for the server's own count, and their JSON is not parsed.
+    """
+
+    def __init__(
+        self, host: str, port: int, deck: PromptDeck, times: TokenTimes, clock: Clock
+    ) -> None:
+        self._times, self._clock = times, clock
+        self._http = HttpCaller(
+            host, port, deck.path, body=deck.deal, timeout_s=ANSWER_S, seen=self._count
+        )
+        self.close = self._http.close
+        self._before_s, self._made, self._tail = 0.0, 0, b""
+
+    def send(self) -> str:
+        """Send one request, read its stream to the end, and return the error, or an empty text."""
+        self._before_s, self._made, self._tail = self._clock.monotonic(), 0, b""
+        wrong = self._http.send()
+        return wrong or ("" if self._made else "an answer without a token")
+
+    def _count(self, piece: bytes) -> None:
+        """Count the tokens in a piece of an answer, and note the time."""
+        tail = self._tail + piece
+        counts = MADE.findall(tail)
+        self._tail = tail[-LONGEST_COUNT:]
+        if counts and (total := int(counts[-1])) > self._made:
+            now_s = self._clock.monotonic()
+            gaps_s = self._times.gaps_s if self._made else self._times.first_s
+            gaps_s.append(now_s - self._before_s)
+            self._times.tokens.append((now_s, total - self._made))
+            self._before_s, self._made = now_s, total
+
+
+@dataclass(frozen=True, slots=True)
 class PromptMeter:
     """Measure under our own load: callers that stream completions of given prompts."""
 
-    def __init__(
-        self,
-        client: SpeculationClient,
-        address: tuple[str, int],
-        deck: PromptDeck,
-        shape: LoadShape,
-        clock: Clock,
-        seed: int,
-    ) -> None:
-        self._client, self._address, self._deck = client, address, deck
-        self._shape, self._clock, self._seed = shape, clock, seed
-        self._runs: WeakSet[LoadRun] = WeakSet()
+    _client: SpeculationClient
+    _address: tuple[str, int]
+    _deck: PromptDeck
+    _shape: LoadShape
+    _clock: Clock
+    _seed: int
+    _runs: WeakSet[LoadRun] = field(default_factory=WeakSet)
 
     @property
     def context(self) -> Context:
@@ -197,16 +274,7 @@ class PromptMeter:
 
     def offering(self, context: Context) -> PromptMeter:
         """Return the meter at another load. Raises InvalidInput if the context names none."""
-        other = PromptMeter(
-            self._client,
-            self._address,
-            self._deck,
-            LoadShape.from_context(sent(context, SIGNAL)),
-            self._clock,
-            self._seed,
-        )
-        other._runs = self._runs
-        return other
+        return replace(self, _shape=LoadShape.from_context(sent(context, SIGNAL)))
 
     def start(self) -> Window:
         """Start the load. Raises MeasurementError."""
@@ -227,14 +295,15 @@ class PromptMeter:
             run.stop(grace_s=0.0)
 
 
+@dataclass(slots=True)
 class PromptWindow:
     """An open window under our load. Tokens and latencies are those that our callers saw."""
 
-    def __init__(
-        self, run: LoadRun, decoding: DecodingWindow, times: TokenTimes, began_s: float
-    ) -> None:
-        self._run, self._decoding, self._times, self._began_s = run, decoding, times, began_s
-        self._final: Reading | None = None
+    _run: LoadRun
+    _decoding: DecodingWindow
+    _times: TokenTimes
+    _began_s: float
+    _final: Reading | None = None
 
     def read(self) -> Reading:
         """Return the metrics so far. Raises MeasurementError."""
@@ -259,8 +328,8 @@ class PromptWindow:
         latencies = {k: v for k, v in shown_by(tally).items() if k.startswith("latency_")}
         totals = {**decoding.totals, "items": float(sum(n for _, n in within))}
         totals["failed"] = float(tally.failed)
-        times = _token_times(self._times) | _rate(within, tally.seconds)
-        estimates = {**decoding.estimates, **latencies, **times}
+        rate = {THROUGHPUT.name: rate_of(within, tally.seconds)} if within else {}
+        estimates = {**decoding.estimates, **latencies, **_token_times(self._times), **rate}
         return replace(decoding, totals=totals, estimates=estimates)
 
 
@@ -273,19 +342,6 @@ def _token_times(times: TokenTimes) -> dict[str, Estimate]:
             shown[f"{name}_p50_ms"] = quantile_estimate(values, 0.50)
             shown[f"{name}_p99_ms"] = quantile_estimate(values, 0.99)
     return shown
-
-
-def _rate(tokens: Sequence[tuple[float, int]], seconds: float) -> dict[str, Estimate]:
-    """Return tokens per second, with the standard error of batch means."""
-    if not tokens or seconds <= 0.0:
-        return {}
-    width = seconds / PARTS
-    counts = [0] * PARTS
-    for moment, n in tokens:
-        counts[min(PARTS - 1, int(moment / width))] += n
-    rates = [count / width for count in counts]
-    spread = statistics.stdev(rates) / math.sqrt(PARTS)
-    return {THROUGHPUT.name: _mean(statistics.fmean(rates), spread, sum(counts))}
 
 
 def _since(now: Sequence[int], before: Sequence[int]) -> list[int]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import psutil
 import pytest
 import torch
 
@@ -23,7 +22,6 @@ from agents.host.host import HostClock
 from agents.speculation.fallback import PLAIN_STEPS
 from agents.target.side import FollowsPlans, OffersLoad
 from agents.workloads import open_workload
-from agents.workloads.engine.child import free_port
 from tests.llama.build import cache
 from tests.llama.conftest import RealServer
 from tests.llama.models import BOS, TARGET, logits, weights
@@ -336,34 +334,3 @@ def test_a_draft_of_another_vocabulary(real: RealServer, tmp_path: Path) -> None
         print(f"{real.version}, other vocabulary: {answer['timings']}")
         proxy.set_length(0)
         assert answer["tokens"] == completed(proxy, 1)["tokens"][: len(answer["tokens"])]
-
-
-def test_only_a_server_that_honours_lengths_is_attached(real: RealServer, tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    new = ["--spec-type", "draft-simple", "--spec-draft-model", str(real.draft)]
-    old = ["--model-draft", str(real.draft), "--draft-max", "8", "--draft-p-min", "0"]
-    drafting = new if real.version == "0.3.36" else old
-    process = psutil.Popen([*real.command(*drafting), "--port", url.rpartition(":")[2]])
-    try:
-        until(lambda: answers(url), "llama-server does not answer")
-        if HONOURS_REQUESTS[real.version]:
-            with running(["--attach", url], tmp_path) as proxy:
-                proxy.set_length(3)
-                assert completed(proxy, 3)["timings"]["draft_n"] > 0
-                assert "--metrics" in proxy.stats()["metrics_missing"]
-        else:
-            with (
-                pytest.raises(AssertionError, match=r"ignores speculative\.n_max"),
-                running(["--attach", url], tmp_path),
-            ):
-                pass
-    finally:
-        process.kill()
-        process.wait()
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/health", trust_env=False).is_success
-    except httpx2.TransportError:
-        return False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 
 from agents.workloads.engine.child import writers
@@ -22,7 +24,8 @@ from agents.workloads.http.llm.detection import find_server
 from agents.workloads.http.llm.engines import VLLM
 from agents.workloads.http.llm.service_file import available
 from tests.processes import gone, reserved_port, until
-from tests.vllm.build import VERSION, environment, missing
+from tests.vllm.build import VERSION, missing
+from tests.vllm.serving import ENVIRON, jouletune, serving
 
 pytestmark = [
     pytest.mark.long,
@@ -30,20 +33,12 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 START_S = 300.0
+OUTSIDE = 0.1
+"""The share by which a sum over a whole command may differ: it has requests outside of the windows, and
+its callers' own time."""
 DRAFTS = '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":2}'
 LOAD = "callers=4,prompt=32,output=8"
-ENVIRON = {
-    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-}  # fmt: skip
 KNOBS = ("max_num_seqs=8,2", "max_num_batched_tokens=512,1024", "speculative_tokens=0,3")
-
-
-def serving() -> list[str]:
-    """Return the command of vLLM with the model."""
-    python, model = environment() / "bin/python", environment() / "model"
-    options = ["--max-model-len", "1024", "--enforce-eager", "--dtype", "float32"]
-    return [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(model), *options]
 
 
 @dataclass
@@ -106,12 +101,6 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningVllm]:
         process.wait()
 
 
-def jouletune(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = "import sys; from tuner.cli.app import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=840)
-
-
 def test_nothing_listens_while_the_model_loads(vllm: RunningVllm) -> None:
     *loading, (_, last) = vllm.loading
     assert {status for _, status in loading} <= {0}
@@ -157,6 +146,36 @@ def test_its_file_measures_every_listed_metric(vllm: RunningVllm, tmp_path: Path
     assert {"latency_mean_ms", "ttft_p99_ms", "tpot_p99_ms", "cpu_time_ms"} <= findings.keys()
 
 
+def used_s(process: subprocess.Popen[bytes]) -> float:
+    """Return the CPU seconds of a process and all below it, by the kernel."""
+    whole = psutil.Process(process.pid)
+    times = [one.cpu_times() for one in (whole, *whole.children(recursive=True))]
+    return sum(float(time.user + time.system) for time in times)
+
+
+def test_observe_agrees_with_vllms_own_sums_and_the_kernel(vllm: RunningVllm) -> None:
+    before, before_s = vllm.metrics(), used_s(vllm.process)
+    options = ["--device", "cpu", "--generate-load", LOAD, "--window", "30", "--json"]
+    done = jouletune("observe", "--llm", vllm.url, *options)
+    after, after_s = vllm.metrics(), used_s(vllm.process)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)["metrics"]
+
+    def grown(name: str) -> float:
+        return total(after, name) - total(before, name)
+
+    def mean_ms(histogram: str) -> float:
+        return 1e3 * grown(f"{histogram}_sum") / grown(f"{histogram}_count")
+
+    own = {
+        "latency_mean_ms": mean_ms("vllm:e2e_request_latency_seconds"),
+        "cpu_time_ms": 1e3 * (after_s - before_s) / grown(VLLM.tokens),
+    }
+    for name, value in own.items():
+        error = 2.0 * shown[name]["stderr"] + OUTSIDE * value
+        assert abs(shown[name]["value"] - value) <= error, (name, shown[name], own)
+
+
 def test_a_sigterm_ends_streams_and_every_child(vllm: RunningVllm) -> None:
     """Last: the server ends. A stream under way ends or is cut; new requests are refused."""
     heard: list[str] = []
@@ -186,7 +205,7 @@ def test_a_run_starts_it_tunes_its_flags_and_leaves_nothing(
 ) -> None:
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
-    options = ["--device", "cpu", "--json", "--state-dir", str(tmp_path), "--generate-load", LOAD]
+    options = ["--device", "cpu", "--state-dir", str(tmp_path), "--generate-load", LOAD]
     options += ["--trials", "1", "--window", "6", "--foreign-share", "1"]
     options += [word for knob in KNOBS for word in ("--knob", knob)]
     for metric in ("ttft_p95_ms", "tpot_p95_ms"):
@@ -194,8 +213,10 @@ def test_a_run_starts_it_tunes_its_flags_and_leaves_nothing(
     done = jouletune("run", "--llm", *options, "--", *serving())
     ended = (tmp_path / "proxy.log").read_text()
     assert done.returncode == 0, done.stderr + ended
-    tried = json.loads(done.stdout)["trials"]
-    assert len({json.dumps(trial["setting"]) for trial in tried}) == 2
+    words = shlex.split(done.stdout.splitlines()[-1])
+    assert words[: len(serving())] == serving(), done.stdout
+    assert {"--max-num-seqs", "--max-num-batched-tokens"} <= {*words}
+    assert not re.search(r"\b0 changes", ended), "only the baseline was measured"
     assert " 0 lost, " in ended and "0 restarts after a failure" in ended
     (log,) = tmp_path.glob("engine/engine-*/engine.log")
     assert not list(writers(str(log.resolve())))

@@ -27,6 +27,7 @@ from tuner.core import (
     Outcome,
     Past,
     Phase,
+    Role,
     Setting,
     Space,
     Trial,
@@ -61,7 +62,7 @@ class ServerBench:
 
     def __init__(self, target: Target, draft: str, window_s: float, most_foreign: float) -> None:
         server = target.runs
-        self._space = _offered(server, draft)
+        self._length, self._space = _offered(server, draft)
         self._actuator = server.actuator
         meters = (replace(d, space=Space(()), actuator=NothingToSet()) for d in target.devices)
         self._measurer = Measurer(
@@ -121,7 +122,8 @@ class ServerBench:
             context=load,
         )
         name = f"{sorted(setting.items())} at {sorted(load.items())}"
-        return self._measurer.trial({**before, **setting}, ask, _continue, name)
+        own = {self._length if name == LENGTH else name: v for name, v in setting.items()}
+        return self._measurer.trial({**before, **own}, ask, _continue, name)
 
     @contextmanager
     def _restored(self) -> Iterator[Setting]:
@@ -158,16 +160,18 @@ def _continue() -> None:
     """Let a window continue: only the operator's interrupt ends it."""
 
 
-def _offered(server: Side, draft: str) -> Space:
-    """Return the space of draft lengths and drafts to profile.
+def _offered(server: Side, draft: str) -> tuple[str, Space]:
+    """Return the server's name for the draft length, and the space of lengths and drafts to profile.
 
     Raises:
         InvalidInput: the server has no such knob, lacks the draft, or has no prompts to be sent.
     """
-    knobs = {knob.name: knob for knob in server.space.knobs if knob.name in (LENGTH, DRAFT)}
+    roles = {Role.SPECULATION_LENGTH: LENGTH, Role.DRAFT: DRAFT}
+    own = {roles[knob.role]: knob for knob in server.space.knobs if knob.role in roles}
+    knobs = {name: replace(knob, name=name) for name, knob in own.items()}
     if LENGTH not in knobs:
         raise InvalidInput(
-            f"{server.name} has no knob {LENGTH}, so there is nothing to profile",
+            f"{server.name} has no knob for the draft length, so there is nothing to profile",
             hint="give a server with speculative decoding: --workload llama_cpp:http://127.0.0.1:8090, "
             "the address of `jouletune workload proxy`",
         )
@@ -186,4 +190,4 @@ def _offered(server: Side, draft: str) -> Space:
         )
     if draft:
         knobs[DRAFT] = replace(knobs[DRAFT], values=(draft,), default=draft)
-    return Space(tuple(knobs.values()))
+    return own[LENGTH].name, Space(tuple(knobs.values()))

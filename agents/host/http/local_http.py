@@ -83,6 +83,7 @@ class LocalHttp:
                 timeout=within_s,
                 follow_redirects=method == "GET",
                 headers={"Accept": accept},
+                extensions={http_clients.BODY_S: within_s},
             )
         except httpx2.TimeoutException:
             raise ActuationError(

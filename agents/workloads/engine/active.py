@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from agents.workloads.engine.figures import SpeculationCounters
+from agents.workloads.engine.live import changed_live
 from agents.workloads.engine.server import EngineServer
 from tuner.core import ActuationError, DeviceLost, MeasurementError, Setting, TuningError
 
@@ -87,7 +88,10 @@ class ActivePassive:
                 server stays active, or is started again.
         """
         async with self._changing:
-            if self._active is not None and self._active.setting == setting:
+            active = self._active
+            if active is not None and (
+                active.setting == setting or await changed_live(active, setting)
+            ):
                 return
             await self._two_at_most()
             began = time.monotonic()
@@ -124,13 +128,10 @@ class ActivePassive:
         async with active.serving():
             return total.plus(await active.counters())
 
-    def cpu_s(self) -> float | None:
-        """Return the CPU seconds of all servers so far; None if the proxy did not start them."""
-        servers = [server for server in (self._active, self._draining) if server is not None]
-        seconds = [server.cpu_s() for server in servers]
-        if any(s is None for s in seconds):
-            return None
-        return self._gone_cpu_s + sum(s for s in seconds if s is not None)
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of all servers so far."""
+        servers = (self._active, self._draining)
+        return self._gone_cpu_s + sum(one.cpu_s() for one in servers if one is not None)
 
     @property
     def pids(self) -> list[int]:
@@ -199,7 +200,7 @@ class ActivePassive:
     def _account(self, server: EngineServer) -> None:
         """Add a server's counters to the totals before it ends."""
         self._ended = self._ended.plus(server.last_counters)
-        self._gone_cpu_s += server.cpu_s() or 0.0
+        self._gone_cpu_s += server.cpu_s()
 
     async def _keep_up(self, server: EngineServer) -> None:
         """Restart a server whenever it has ended unexpectedly, without a time limit."""

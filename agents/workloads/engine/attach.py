@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from agents.host.http.local_http import local_url
-from agents.speculation.attach import PromptLoad, attached
-from agents.speculation.client import SpeculationClient
+from agents.host.processes.ownership import WorkloadIdentity
+from agents.load.generator import LoadShape
+from agents.speculation.client import DecodingSignal, SpeculationActuator, SpeculationClient
+from agents.speculation.meter import (
+    THROUGHPUT,
+    DecodingMeter,
+    PromptDeck,
+    PromptMeter,
+    accepted_metrics,
+)
 from agents.target.side import Side
-from tuner.core import Clock, InvalidInput, TuningError
+from tuner.core import Clock, InvalidInput, Metric, Scope, TuningError
 
 HINT = "write llama_cpp:http://127.0.0.1:8090, the address of `jouletune workload proxy`"
 LOAD_HINT = "write #callers:4,prompts:FILE.json,tokens:64"
 LEAST_PROMPTS = 64
 """More prompts than a server has slots, as each slot keeps its last prompt."""
+LATENCIES = (
+    *("latency_mean_ms", "latency_p50_ms", "latency_p99_ms"),
+    *("inter_token_p50_ms", "inter_token_p99_ms"),
+    *("time_to_first_token_p50_ms", "time_to_first_token_p99_ms"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLoad:
+    """The load to send: the number of callers, and the tokens that each requests per prompt."""
+
+    callers: int
+    prompts: tuple[str, ...]
+    tokens: int
 
 
 def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
@@ -32,7 +55,7 @@ def attach(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Side:
     load = prompt_load(fragment) if fragment else None
     client = SpeculationClient(f"http://{parts.netloc}")
     try:
-        return attached(client, "llama_cpp", load, clock, seed)
+        return _attached(client, load, (parts.hostname or "", parts.port or 80), clock, seed)
     except TuningError:
         client.close()
         raise
@@ -58,3 +81,46 @@ def prompt_load(fragment: str) -> PromptLoad:
             hint="add prompts: a server may answer a repeated prompt from its cache",
         )
     return PromptLoad(int(callers), tuple(prompts), int(tokens))
+
+
+def _attached(
+    client: SpeculationClient,
+    load: PromptLoad | None,
+    address: tuple[str, int],
+    clock: Clock,
+    seed: int,
+) -> Side:
+    """Return the side of a running proxy, measured under the given load or the traffic that arrives."""
+    knobs, stats, model = client.knobs(), client.stats(), client.model()
+    if model and load is None:
+        raise InvalidInput(
+            f"{knobs.name} reports no tokens with its answers, so its own traffic is not measured here",
+            hint=f"{LOAD_HINT}; or `jouletune run --llm {client.url}`",
+        )
+    space, length = knobs.space(), knobs.length
+    actuator = SpeculationActuator(client, space, knobs.version, per_request=knobs.per_request)
+    meter: DecodingMeter | PromptMeter = DecodingMeter(client, clock)
+    if load is not None:
+        deck = PromptDeck(load.prompts, load.tokens, model)
+        meter = PromptMeter(client, address, deck, LoadShape(load.callers), clock, seed)
+    return Side(
+        name=knobs.name,
+        kind="llama_cpp",
+        board=client.url,
+        version=knobs.version,
+        space=space,
+        metrics=(
+            THROUGHPUT,
+            *(Metric(name, scope=Scope.SERVICE) for name in (LATENCIES if load else ())),
+            *accepted_metrics(max(int(value) for value in space.knob(length).values)),
+            Metric("cpu_time_ms", scope=Scope.PROCESS),
+        ),
+        actuator=actuator,
+        meter=meter,
+        cannot={"accepted_at_1": stats.metrics_missing} if stats.metrics_missing else {},
+        source=f"our load generator, {LoadShape(load.callers)} for {load.tokens} tokens each"
+        if load
+        else "the statistics of the proxy",
+        signals=(DecodingSignal(client, actuator, askable=load is not None),),
+        identity=WorkloadIdentity(processes=lambda: client.stats().pids, port=address[1]),
+    )

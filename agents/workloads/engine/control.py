@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from agents.speculation.fallback import SpeculationFallback, StepCounts
@@ -12,15 +13,8 @@ from agents.workloads.engine.active import ActivePassive
 from agents.workloads.engine.decoding import DecodingLoad
 from agents.workloads.engine.figures import Timings
 from agents.workloads.engine.launch import Launcher, ServerFlag
-from agents.workloads.engine.llama import (
-    DRAFT,
-    LENGTH,
-    LlamaCpp,
-    attached,
-    follows_requests,
-    props_of,
-)
-from agents.workloads.engine.server import EngineServer
+from agents.workloads.engine.llama import DRAFT, LENGTH, LlamaCpp, follows_requests, props_of
+from agents.workloads.engine.openai import SPECULATIVE_TOKENS
 from tuner.core import (
     NO_ANSWER,
     ActuationError,
@@ -61,17 +55,17 @@ class EngineControl:
         name: str,
         version: str,
         start_s: float,
-        flags: Sequence[ServerFlag] = (),
+        launcher: Launcher,
     ) -> None:
         self.servers = servers
         self.load = load
+        self._launcher = launcher
         self.per_request = per_request
         self.name = name
         self.version = version
         self._longest = longest
-        self._flags = tuple(flags)
-        self.space = _space(longest, drafts, per_request, start_s, flags)
-        own = {flag.name: flag.default for flag in flags}
+        self.space = _space(longest, drafts, per_request, start_s, launcher.flags)
+        own = {flag.name: flag.default for flag in launcher.flags}
         drafting: dict[str, Value] = {LENGTH: 0, DRAFT: drafts[0]} if drafts else {}
         self._setting: dict[str, Value] = {**drafting, **own}
         self._plan: Plan | None = None
@@ -113,6 +107,15 @@ class EngineControl:
             ) from error
         self._plan = self._row = None
         self._setting = requested
+
+    def command(self, setting: Setting) -> list[str]:
+        """Return the engine's command line at a setting; knobs that are not named stay.
+
+        Raises:
+            UnknownKnob, OutOfRange: the setting is not in the space.
+        """
+        self.space.check_named(setting)
+        return self._launcher.command_at({**self._setting, **setting})
 
     def follow(self, plan: Plan) -> None:
         """Follow a plan from now on.
@@ -211,7 +214,7 @@ async def launched(
             name=name,
             version=version,
             start_s=servers.switch_s,
-            flags=launcher.flags,
+            launcher=launcher,
         )
         if drafts:
             await control.apply({LENGTH: length})
@@ -219,39 +222,6 @@ async def launched(
         await servers.close()
         raise
     return control
-
-
-async def attached_control(
-    url: str, load: DecodingLoad, longest: int, length: int
-) -> EngineControl:
-    """Attach to a running server whose requests can set their length.
-
-    Raises:
-        InvalidInput: it ignores lengths, or does not speculate.
-        ActuationError, DeviceLost: it does not answer, or is not a llama-server.
-    """
-    server = await attached(url, longest)
-    props = await props_of(server)
-    load.slots = props.total_slots
-    servers = ActivePassive(_no_other)
-    await servers.adopt(server)
-    control = EngineControl(
-        servers,
-        load,
-        longest=longest,
-        drafts=[""],
-        per_request=True,
-        name="llama_cpp",
-        version=_version(props.model_path, props.build_info, "attached"),
-        start_s=0.0,
-    )
-    await control.apply({LENGTH: length})
-    return control
-
-
-async def _no_other(setting: Setting) -> EngineServer:
-    """Refuse to start a server in place of an attached one."""
-    raise ActuationError("the proxy did not start the engine, so it cannot restart it")
 
 
 def _version(model: str, build: str, options: str) -> str:
@@ -273,17 +243,10 @@ def _space(
     drafted = [Knob(LENGTH, lengths, 0, Part.WORKLOAD, cost, Role.SPECULATION_LENGTH)]
     knobs = drafted if drafts else []
     if len(drafts) > 1:
-        drafting = Condition.parse(f"{LENGTH} > 0")
-        knobs.append(
-            Knob(
-                DRAFT,
-                tuple(drafts),
-                drafts[0],
-                Part.WORKLOAD,
-                restart,
-                Role.DRAFT,
-                condition=drafting,
-            )
-        )
-    knobs += [Knob(f.name, f.values, f.default, Part.WORKLOAD, restart) for f in flags]
+        names, drafting = tuple(drafts), Condition.parse(f"{LENGTH} > 0")
+        method = Knob(DRAFT, names, names[0], Part.WORKLOAD, restart, Role.DRAFT)
+        knobs.append(replace(method, condition=drafting))
+    for flag in flags:
+        role = Role.SPECULATION_LENGTH if flag.name == SPECULATIVE_TOKENS else Role.UNKNOWN
+        knobs.append(Knob(flag.name, flag.values, flag.default, Part.WORKLOAD, restart, role))
     return Space(tuple(knobs))

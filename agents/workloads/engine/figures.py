@@ -36,7 +36,6 @@ class Timings:
 
     tokens: int
     generating_s: float
-    prompt_tokens: int = 0
     drafted: int = 0
     accepted: int = 0
 
@@ -50,18 +49,16 @@ def timings_of(table: object) -> Timings | None:
     """Return an answer's timings, None if their form is unknown."""
     if not isinstance(table, Mapping):
         return None
-    counts = [
-        table.get(name, 0) for name in ("predicted_n", "prompt_n", "draft_n", "draft_n_accepted")
-    ]
+    counts = [table.get(name, 0) for name in ("predicted_n", "draft_n", "draft_n_accepted")]
     milliseconds = table.get("predicted_ms")
     if not all(_is_count(count) for count in counts):
         return None
     if not isinstance(milliseconds, int | float) or not 0.0 <= milliseconds < math.inf:
         return None
-    tokens, prompt_tokens, drafted, accepted = (int(count) for count in counts)
+    tokens, drafted, accepted = (int(count) for count in counts)
     if accepted > drafted:
         return None
-    return Timings(tokens, float(milliseconds) / 1000.0, prompt_tokens, drafted, accepted)
+    return Timings(tokens, float(milliseconds) / 1000.0, drafted, accepted)
 
 
 def _is_count(value: Any) -> bool:  # noqa: ANN401  JSON
@@ -113,12 +110,6 @@ class SpeculationCounters:
             tuple(a + b for a, b in zip_longest(self.by_position, other.by_position, fillvalue=0)),
         )
 
-    def before(self, other: SpeculationCounters) -> bool:
-        """Return whether any counter is lower, so that they were reset since `other`."""
-        pairs = zip(self.by_position, other.by_position, strict=False)
-        fewer = len(self.by_position) < len(other.by_position) or any(a < b for a, b in pairs)
-        return fewer or self.steps < other.steps or self.accepted < other.accepted
-
 
 def counters_in(text: str, where: str) -> SpeculationCounters:
     """Return the counters in a server's `/metrics`. Raises MeasurementError: the text is not valid."""
@@ -144,11 +135,10 @@ def counters_in(text: str, where: str) -> SpeculationCounters:
 
 @dataclass(slots=True)
 class DecodingTotals:
-    """Sums over finished answers since a start."""
+    """Sums over finished answers since a start; `items` are tokens."""
 
     requests: int = 0
-    tokens: int = 0
-    prompt_tokens: int = 0
+    items: int = 0
     generating_s: float = 0.0
     passes: int = 0
     drafted: int = 0
@@ -162,8 +152,7 @@ class DecodingTotals:
         if timings is None:
             self.untold += 1
             return
-        self.tokens += timings.tokens
-        self.prompt_tokens += timings.prompt_tokens
+        self.items += timings.tokens
         self.generating_s += timings.generating_s
         self.passes += timings.passes
         self.drafted += timings.drafted

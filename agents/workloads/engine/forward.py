@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from agents.workloads.engine.control import EngineControl
 from agents.workloads.engine.decoding import DecodingLoad
-from agents.workloads.engine.dialect import REQUEST_LENGTH
 from agents.workloads.engine.figures import DecodingTotals, Timings, TimingsReader
+from agents.workloads.engine.llama import REQUEST_LENGTH
 from agents.workloads.engine.server import EngineServer
 from tuner.core import DeviceLost
 from tuner.foreign_bodies import BodyLate, BodyRefused, received
@@ -134,8 +134,6 @@ class Forwarder:
                 except httpx2.HTTPError as error:
                     log.warning("event=unanswered path=%s why=%r", request.url.path, str(error))
                     self.repeated += 1
-                    if server.process is None and attempt > 0:
-                        break
                     continue
                 try:
                     await _pass(response, send, generation)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agents.workloads.engine.child import LOG, EngineProcess, help_of
-from agents.workloads.engine.dialect import Draft
-from agents.workloads.engine.llama import LlamaCpp
+from agents.workloads.engine.llama import Draft, LlamaCpp
 from agents.workloads.engine.openai import OpenAiEngine
 from agents.workloads.engine.server import EngineServer
 from tuner.core import InvalidInput, Setting, Value
@@ -118,11 +117,11 @@ class Launcher:
         flags = tuple(_as_listed(flag, command, help_text, engine) for flag in flags)
         return cls(tuple(command), engine, folder, flags)
 
-    def words(self, setting: Setting) -> list[str]:
-        """Return the options of a setting."""
+    def command_at(self, setting: Setting) -> list[str]:
+        """Return the command line of a setting, less the words of every start."""
         plain = [flag for flag in self.flags if not self.engine.owned([flag.option])]
         own = [word for flag in plain for word in flag.words(setting[flag.name])]
-        return [*self.engine.own, *self.engine.words(setting), *own]
+        return [*self.command, *self.engine.words(setting), *own]
 
     async def __call__(self, setting: Setting) -> EngineServer:
         """Start a server that is ready, and whose setting has effect.
@@ -132,7 +131,7 @@ class Launcher:
             ActuationError: it does not work at the setting.
         """
         log = self.folder / LOG
-        process = await EngineProcess.start(self.command, self.words(setting), log)
+        process = await EngineProcess.start(self.command_at(setting), self.engine.own, log)
         server = EngineServer(process.url, setting, process)
         try:
             await server.wait_ready(START_S)

@@ -8,7 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agents.workloads.engine.dialect import SPEC, Draft, owned
+from pydantic import ValidationError
+
+from agents.speculation.messages import ModelList
+from agents.workloads.engine.llama import SPEC, Draft, owned
 from agents.workloads.engine.server import EngineServer
 from tuner.core import ActuationError, InvalidInput, Setting
 
@@ -99,8 +102,8 @@ class OpenAiEngine:
         """Warm a server up. Raises ActuationError: it refuses a request; DeviceLost."""
         response = await server.ask("GET", "/v1/models")
         try:
-            model = str(response.json()["data"][0]["id"])
-        except (LookupError, TypeError, ValueError):
+            model = ModelList.model_validate_json(response.content).data[0].id
+        except ValidationError:
             raise ActuationError(f"{server.url}/v1/models lists no model") from None
         body = {"model": model, "prompt": "a b c d", "max_tokens": TOKENS, "temperature": 0}
         for _ in range(ROUNDS):
@@ -119,7 +122,7 @@ def _own_drafts(command: Sequence[str]) -> tuple[str, list[str]]:
         option = name.replace("_", "-") if name.startswith("--") else name
         if option in (CONFIG, CONFIG_SHORT):
             config = value if equals else next(words, "")
-            if not config.lstrip().startswith("{") or not _is_json(config):
+            if not _is_object(config):
                 raise InvalidInput(f"{name} has no JSON object", hint=f"write {json.dumps(NGRAM)}")
         elif option.partition(".")[0] in (CONFIG, CONFIG_SHORT) or (
             owned([option]) and option not in SHOWS_METRICS
@@ -133,10 +136,9 @@ def _own_drafts(command: Sequence[str]) -> tuple[str, list[str]]:
     return config, rest
 
 
-def _is_json(text: str) -> bool:
-    """Return whether a text is JSON."""
+def _is_object(text: str) -> bool:
+    """Return whether a text is a JSON object."""
     try:
-        json.loads(text)
+        return isinstance(json.loads(text), dict)
     except ValueError:
         return False
-    return True

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import asdict
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -13,22 +15,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from agents.host.http.http_answers import HANDLERS, object_of
-from agents.speculation.answers import knobs_answer, plan_answer, plan_of
+from agents.host.http.http_answers import HANDLERS, json_of, message_answer, object_of
+from agents.host.http.knob_messages import knobs_reply
+from agents.speculation.messages import PlanMessage, SpeculationKnobs
 from agents.workloads.engine.control import EngineControl
 from agents.workloads.engine.figures import SpeculationCounters
 from agents.workloads.engine.forward import Forwarder
-from tuner.core import MeasurementError
+from tuner.core import InvalidInput, MeasurementError, Plan, Setting, Space, first_fault
 
 
 class ProxyApi:
-    """The routes `/knobs`, `/plan` and `/stats`.
+    """The routes `/knobs`, `/command`, `/plan` and `/stats`.
 
-    `GET` and `PUT /knobs` are as in the workload contract. `PUT /plan` takes `{"plan": …}`, a plan by
-    `decoding_requests` in the JSON form of `tuner.core.Plan` (`{"by": …, "rows": [{"below": 2.5,
-    "setting": {…}}, …]}`, infinity as a string); `GET /plan` returns it with its current row; `DELETE
-    /plan` ends it. `GET /stats` returns totals since the proxy's start, which never decrease, and the
-    current `inside` and `decoding`.
+    `GET` and `PUT /knobs` are as in the workload contract. `POST /command` with a setting returns the
+    words `{"command": […]}` that start the engine there without the proxy; it changes nothing. `PUT
+    /plan` takes `{"plan": …}`, a plan by `decoding_requests` in the JSON form of `tuner.core.Plan`
+    (`{"by": …, "rows": [{"below": 2.5, "setting": {…}}, …]}`, infinity as a string); `GET /plan` returns
+    it with its current row; `DELETE /plan` ends it. `GET /stats` returns totals since the proxy's start,
+    which never decrease, and the current `inside` and `decoding`.
     """
 
     def __init__(self, control: EngineControl, forwarder: Forwarder) -> None:
@@ -45,6 +49,7 @@ class ProxyApi:
         return [
             Route("/knobs", self.knobs, methods=["GET"], middleware=guard),
             Route("/knobs", self.change, methods=["PUT"], middleware=guard),
+            Route("/command", self.command, methods=["POST"], middleware=guard),
             Route("/plan", self.plan, methods=["GET"], middleware=guard),
             Route("/plan", self.follow, methods=["PUT"], middleware=guard),
             Route("/plan", self.unfollow, methods=["DELETE"], middleware=guard),
@@ -62,19 +67,23 @@ class ProxyApi:
         await self._control.apply(await object_of(request))
         return JSONResponse({"setting": dict(self._control.setting)})
 
+    async def command(self, request: Request) -> Response:
+        """Return the engine's command line at a setting."""
+        return JSONResponse({"command": self._control.command(await object_of(request))})
+
     async def plan(self, request: Request) -> Response:
         """Return the followed plan, if any, and the index of its current row."""
-        return self._plan()
+        return message_answer(PlanMessage(plan=self._control.plan, row=self._control.row))
 
     async def follow(self, request: Request) -> Response:
         """Follow a plan."""
         self._control.follow(await plan_of(request))
-        return self._plan()
+        return await self.plan(request)
 
     async def unfollow(self, request: Request) -> Response:
         """End the plan."""
         self._control.unfollow()
-        return self._plan()
+        return await self.plan(request)
 
     async def stats(self, request: Request) -> Response:
         """Return the counters since the proxy's start."""
@@ -84,12 +93,11 @@ class ProxyApi:
             self._counters = await servers.counters()
         except MeasurementError as error:
             metrics = str(error)
-        cpu_s = servers.cpu_s()
         return JSONResponse(
             {
                 "incarnation": self._incarnation,
                 # The proxy's CPU time is a cost of serving.
-                "cpu_s": None if cpu_s is None else cpu_s + time.process_time(),
+                "cpu_s": servers.cpu_s() + time.process_time(),
                 "pids": servers.pids,
                 **self._requests(),
                 "steps": self._counters.steps,
@@ -107,10 +115,10 @@ class ProxyApi:
 
     def _requests(self) -> dict[str, Any]:
         """Return the counters of requests and their answers."""
-        load, totals = self._control.load, self._forwarder.totals
+        load = self._control.load
         inside_s, decoding_s, busy_s = load.seconds
         return {
-            "items": totals.tokens,
+            **asdict(self._forwarder.totals),
             "failed": load.failed,
             "arrived": load.arrived,
             "inside": load.inside,
@@ -119,17 +127,26 @@ class ProxyApi:
             "decoding_s": decoding_s,
             "decoding_busy_s": busy_s,
             "slots": load.slots,
-            "requests": totals.requests,
-            "untold": totals.untold,
-            "passes": totals.passes,
-            "generating_s": totals.generating_s,
-            "drafted": totals.drafted,
-            "accepted": totals.accepted,
         }
 
-    def _plan(self) -> Response:
-        """Return the answer with the plan and its row."""
-        return plan_answer(self._control.plan, self._control.row)
+
+def knobs_answer(
+    name: str, version: str, space: Space, setting: Setting, *, per_request: bool
+) -> Response:
+    """Return the knobs, the current setting, and whether a request can set its own draft length."""
+    reply = knobs_reply(name, version, space, setting).model_dump()
+    return message_answer(SpeculationKnobs(**reply, per_request=per_request))
+
+
+async def plan_of(request: Request) -> Plan:
+    """Parse the plan in a request's body. Raises InvalidInput, HTTPException."""
+    try:
+        plan = PlanMessage.model_validate(await json_of(request)).plan
+    except ValidationError as error:
+        raise InvalidInput(f"this is not a plan: {first_fault(error)}") from None
+    if plan is None:
+        raise InvalidInput("the body has no plan", hint='send {"plan": {…}}')
+    return plan
 
 
 def application(control: EngineControl, forwarder: Forwarder) -> Starlette:

@@ -12,11 +12,11 @@ from types import FrameType
 
 from agents.host.http.serving import listening, quiet_server, url_of
 from agents.workloads.engine.child import end_leftovers
-from agents.workloads.engine.control import EngineControl, attached_control, launched
+from agents.workloads.engine.control import EngineControl, launched
 from agents.workloads.engine.decoding import DecodingLoad
-from agents.workloads.engine.dialect import Draft
 from agents.workloads.engine.forward import Forwarder
 from agents.workloads.engine.launch import Launcher, ServerFlag
+from agents.workloads.engine.llama import Draft
 from agents.workloads.engine.proxy import application
 from tuner.core import Clock
 
@@ -27,7 +27,7 @@ END_S = 600
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """The proxy's options: a `command` that it starts, or the `url` of a running llama-server.
+    """The proxy's options, among them the `command` that it starts.
 
     `length` is the initial draft length. Port 0 is any free port.
     """
@@ -37,7 +37,6 @@ class ProxyOptions:
     length: int = 0
     command: Sequence[str] = ()
     drafts: Mapping[str, Draft] | None = None
-    url: str = ""
     state_dir: Path = Path()
     flags: Sequence[ServerFlag] = ()
 
@@ -50,8 +49,7 @@ def run_proxy(
     `ready` is called with the URL once requests are answered.
 
     Raises:
-        InvalidInput: the command, a draft or the address cannot be used, or a running server ignores
-            the length of a request.
+        InvalidInput: the command, a flag or a draft cannot be used.
         ActuationError, DeviceLost: no server becomes ready.
     """
     return asyncio.run(_run(options, clock, ready))
@@ -87,9 +85,7 @@ async def _run(
 
 
 async def _open(options: ProxyOptions, folder: Path, load: DecodingLoad) -> EngineControl:
-    """Attach to a running server, or start the command."""
-    if options.url:
-        return await attached_control(options.url, load, options.longest, options.length)
+    """Start the command."""
     launcher = await Launcher.of(options.command, options.drafts or {}, folder, options.flags)
     return await launched(launcher, load, options.longest, options.length)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx2
 import psutil
@@ -43,8 +43,8 @@ class EngineServer:
         self._inside = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._ended = SpeculationCounters()
-        self._last = SpeculationCounters()
+        self.last_counters = SpeculationCounters()
+        """The counters as last read."""
         self._cpu_s = 0.0
 
     @property
@@ -87,36 +87,22 @@ class EngineServer:
             await asyncio.sleep(LOOK_S)
 
     async def counters(self) -> SpeculationCounters:
-        """Return its counters since its first start, also across a restart.
-
-        Raises MeasurementError.
-        """
+        """Return its counters since its start. Raises MeasurementError."""
         try:
             text = (await self.ask("GET", "/metrics")).text
         except ActuationError as error:
             raise MeasurementError(
                 error.message, hint="start it with --metrics, or what shows its metrics"
             ) from None
-        now = counters_in(text, f"{self.url}/metrics")
-        if now.before(self._last):
-            self._ended = self._ended.plus(self._last)
-        self._last = now
-        return self._ended.plus(now)
+        self.last_counters = counters_in(text, f"{self.url}/metrics")
+        return self.last_counters
 
-    @property
-    def last_counters(self) -> SpeculationCounters:
-        """The counters as last read."""
-        return self._ended.plus(self._last)
-
-    def cpu_s(self) -> float | None:
-        """Return its CPU seconds, after its end the last reading; None if the proxy did not start it."""
-        if self.process is None:
-            return None
-        try:
-            times = psutil.Process(self.process.pid).cpu_times()
-            self._cpu_s = times.user + times.system
-        except psutil.Error:
-            pass  # it has ended
+    def cpu_s(self) -> float:
+        """Return its CPU seconds; after its end the last reading."""
+        if self.process is not None:
+            with suppress(psutil.Error):  # it has ended
+                times = psutil.Process(self.process.pid).cpu_times()
+                self._cpu_s = times.user + times.system
         return self._cpu_s
 
     async def end(self) -> None:
@@ -131,7 +117,13 @@ class EngineServer:
     ) -> httpx2.Response:
         """Send a request and return a successful response."""
         try:
-            response = await self.client.request(method, path, json=body, timeout=within_s)
+            response = await self.client.request(
+                method,
+                path,
+                json=body,
+                timeout=within_s,
+                extensions={http_clients.BODY_S: within_s},
+            )
         except httpx2.TimeoutException:
             raise ActuationError(
                 f"the engine at {self.url} did not answer {method} {path} within {within_s:g} s"

@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agents.host.http.http_answers import body_of, object_of
-from agents.speculation.answers import knobs_answer, plan_answer, plan_of
+from agents.host.http.http_answers import body_of, message_answer, object_of
+from agents.speculation.messages import PlanMessage
+from agents.workloads.engine.proxy import knobs_answer, plan_of
 from tests.engines.text import corpus
 from tests.engines.text.completion import Completion, parsed
 from tests.engines.text.engine import TextEngine
@@ -71,7 +72,8 @@ class TextApi:
 
     async def plan(self, request: Request) -> Response:
         """Return the followed plan, if any, and its current row."""
-        return plan_answer(*self._engine.followed)
+        plan, row = self._engine.followed
+        return message_answer(PlanMessage(plan=plan, row=row))
 
     async def follow(self, request: Request) -> Response:
         """Follow a plan."""

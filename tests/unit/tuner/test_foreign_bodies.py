@@ -22,7 +22,7 @@ from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import applied
 from tuner import http_clients
-from tuner.core import DeviceLost, LinkError
+from tuner.core import ActuationError, DeviceLost, LinkError
 from tuner.foreign_bodies import BodyLate, fetched, parsed
 from tuner.http_clients import BoundedTransport
 from tuner.wire import Poll
@@ -227,6 +227,15 @@ def test_an_answer_of_a_workload_is_unpacked_up_to_its_limit() -> None:
     with served(gzip.compress(b" " * BOMB_BYTES), packed=True) as (url, _):
         program = LocalHttp(url, "the program", "start it")
         with pytest.raises(DeviceLost, match="more than"):
+            program.call("GET", "/")
+        program.close()
+
+
+def test_a_body_of_a_program_may_take_as_long_as_its_request() -> None:
+    with served(b"x", chunks=10, pause_s=0.05) as (url, _):
+        program = LocalHttp(url, "the program", "start it", answer_s=0.2)
+        assert program.call("GET", "/", within_s=60.0).content == b"x" * 10
+        with pytest.raises(ActuationError, match=r"within 0\.2 s"):
             program.call("GET", "/")
         program.close()
 

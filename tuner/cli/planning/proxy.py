@@ -11,8 +11,8 @@ import typer
 
 from agents.host.host import HostClock
 from agents.workloads.engine.control import EngineControl
-from agents.workloads.engine.dialect import BY_MODEL, Draft
 from agents.workloads.engine.launch import ServerFlag
+from agents.workloads.engine.llama import BY_MODEL, Draft
 from agents.workloads.engine.serve import ProxyOptions, run_proxy
 from tuner.cli.options import STATE_DIR, AsJson
 from tuner.cli.run.programs import listed_values
@@ -46,13 +46,6 @@ def proxy(
             "after @; repeatable.",
         ),
     ] = None,
-    attach: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            help="A running llama-server, instead of a command; it must accept a length per request.",
-        ),
-    ] = "",
     port: Annotated[int, typer.Option(help="Loopback port to listen on; 0: any free port.")] = 8090,
     longest: Annotated[int, typer.Option(min=1, max=64, help="The longest draft length.")] = 8,
     length: Annotated[int, typer.Option(min=0, help="The initial draft length; 0: off.")] = 0,
@@ -73,14 +66,12 @@ def proxy(
             "warning: `speculation proxy` is now `workload proxy`; the old name goes in the next release",
             err=True,
         )
-    if bool(command) is bool(attach):
+    if not command:
         raise ConfigError(
-            "give either the command of an engine or --attach",
+            "give the command of an engine after --",
             hint="jouletune workload proxy --knob max_num_seqs=8,16 -- vllm serve MODEL",
         )
-    if (knob or draft) and not command:
-        raise ConfigError("--knob and --draft need an engine's command", hint="give it after --")
-    if length and not draft and command:
+    if length and not draft:
         raise ConfigError("--length needs a draft", hint="give --draft FILE.gguf or ngram-mod")
     if length > longest:
         raise ConfigError(f"--length {length} is above --longest {longest}", hint="raise --longest")
@@ -88,9 +79,8 @@ def proxy(
         port,
         longest,
         length,
-        command or (),
+        command,
         _drafts(draft or []),
-        attach,
         state_dir,
         [_flag(text) for text in knob or ()],
     )

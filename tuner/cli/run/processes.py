@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,18 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import pairwise
 from pathlib import Path
 
 import typer
 
 from agents.config import Attachment
 from agents.host.host import Host
+from agents.host.http.local_http import LocalHttp
 from agents.main import device_ids
 from agents.revert import revert
 from agents.workloads.engine.child import end_leftovers
 from tuner.cli.reach import OWN
 from tuner.client import Client, read_token
-from tuner.core import ActuationError, ConfigError, LinkError, TuningError
+from tuner.core import ActuationError, ConfigError, LinkError, Setting, TuningError
 from tuner.wire import DeviceView
 
 START_S = 120.0
@@ -231,7 +234,7 @@ def _until(done: Callable[[], bool], children: Children, failing: str) -> None:
         time.sleep(LOOK_S)
 
 
-FOLDER, PORT = "engine", "--port"
+FOLDER, PORT, KNOB, ANY = "engine", "--port", "--knob", "0"
 COMMAND = (
     "jouletune run --llm --knob max_num_seqs=8,16 --generate-load callers=4 -- vllm serve MODEL"
 )
@@ -239,11 +242,30 @@ COMMAND = (
 
 @dataclass(frozen=True)
 class StartedEngine:
-    """The proxy's process, its URL, and the words that start it again at the same port."""
+    """The proxy's process, its URL, and the words that start it again at the same port.
+
+    `port` is the requested one, empty if any is.
+    """
 
     proxy: ChildProcess
     url: str
     words: tuple[str, ...]
+    port: str = ""
+
+    def finished_command(self, held: Setting) -> str:
+        """Return the engine's command line with the values of a held setting.
+
+        Raises:
+            DeviceLost, ActuationError: the proxy does not answer.
+        """
+        http = LocalHttp(self.url, "the engine's proxy", f"see {self.proxy.log}")
+        names = {w.partition("=")[0] for k, w in pairwise(self.words) if k == KNOB}
+        setting = {name: value for name, value in held.items() if name in names}
+        try:
+            words = http.call("POST", "/command", setting).json()["command"]
+        finally:
+            http.close()
+        return shlex.join([*words, *((PORT, self.port) if self.port else ())])
 
 
 def demand_engine(llm: str, engine: Sequence[str], *, resume: bool, write_config: bool) -> None:
@@ -261,7 +283,7 @@ def demand_engine(llm: str, engine: Sequence[str], *, resume: bool, write_config
 
 def proxy_words(engine: Sequence[str], knobs: Sequence[str]) -> tuple[str, ...]:
     """Return the words of `workload proxy` for a command: it listens at the command's port, if any."""
-    command, port = list(engine), "0"
+    command, port = list(engine), ANY
     for at, word in enumerate(engine):
         if word == PORT and at + 1 < len(engine):
             port, command = engine[at + 1], [*engine[:at], *engine[at + 2 :]]
@@ -269,7 +291,7 @@ def proxy_words(engine: Sequence[str], knobs: Sequence[str]) -> tuple[str, ...]:
             port, command = word.partition("=")[2], [*engine[:at], *engine[at + 1 :]]
     if not command:
         return ()
-    return (PORT, port, *(w for knob in knobs for w in ("--knob", knob)), "--", *command)
+    return (PORT, port, *(w for knob in knobs for w in (KNOB, knob)), "--", *command)
 
 
 @contextmanager
@@ -291,7 +313,8 @@ def served(words: Sequence[str], state_dir: Path) -> Iterator[StartedEngine]:
     child = children.start("proxy", [*own, *words], os.environ)
     try:
         url = _ready(child)
-        yield StartedEngine(child, url, (PORT, url.rpartition(":")[2], *words[2:]))
+        again = (PORT, url.rpartition(":")[2], *words[2:])
+        yield StartedEngine(child, url, again, "" if words[1] == ANY else words[1])
     finally:
         children.end()
         _end_leftovers(folder)

@@ -333,6 +333,9 @@ def _carry_out(
             echo_json(documents[0] if len(documents) == 1 else {"studies": documents})
     if not as_json:
         _conclude(finished, record, state_dir, progress, "" if keeper is None else keeper.where)
+        for result in finished:
+            if result.main.tuned and (line := _finished_command(result, engine)):
+                progress.print(f"\n{line}", soft_wrap=True)
     _refuse_untuned(finished, f" --db {record.db}")
 
 
@@ -352,9 +355,14 @@ def _conclude(
     progress.print("\nMore:", style="bold")
     for command in next_steps(finished, reach):
         progress.print(f"  {command}", soft_wrap=True)
-    for result in finished:
-        if result.main.tuned and (line := finished_command(result.job.workload, result.main.held)):
-            progress.print(f"\n{line}", soft_wrap=True)
+
+
+def _finished_command(result: Result, engine: StartedEngine | None) -> str:
+    """Return the command of a program or engine with its held values; empty for another workload."""
+    held = result.main.held
+    if engine is not None:
+        return engine.finished_command(held)
+    return finished_command(result.job.workload, held)
 
 
 def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress: Console) -> None:

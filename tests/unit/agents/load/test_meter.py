@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from agents.host.host import HostClock
 from agents.load.generator import LoadShape, Tally
@@ -60,3 +62,21 @@ def test_the_services_own_count_is_used_and_a_batchs_items_are_one_observation()
     reading = shown({"items": 4000.0, "cpu_s": 2.0, "batches": 4.0})
     assert reading.totals == {"items": 4000.0, "failed": 0.0, "cpu_s": 2.0}
     assert reading.estimates["latency_p99_ms"].n == 1
+
+
+def of(latencies_s: Sequence[float]) -> Tally:
+    """Return the tally of requests one after the other."""
+    ends = tuple(accumulate(latencies_s))
+    return Tally(ends[-1], (0.0, *ends[:-1]), ends, tuple(latencies_s), {})
+
+
+def test_the_mean_of_ten_requests_is_within_its_errors_as_often_as_that_of_many() -> None:
+    rng = random.Random(0)
+    for n in (10, 12, 40, 100):
+        shown = [
+            shown_by(of([rng.gauss(1.0, 0.2) for _ in range(n)]))["latency_mean_ms"]
+            for _ in range(1000)
+        ]
+        inside = sum(abs(one.mean - 1000.0) <= 1.96 * one.stderr for one in shown)
+        assert 920 <= inside <= 980, (n, inside)
+    assert "latency_mean_ms" not in shown_by(of([1.0] * 9))

@@ -9,11 +9,11 @@ import pytest
 
 from agents.host.host import HostClock
 from agents.load.generator import LoadRun, LoadShape
-from agents.speculation.caller import TokenTimes
 from agents.speculation.messages import SpeculationStats
 from agents.speculation.meter import (
     DecodingWindow,
     PromptWindow,
+    TokenTimes,
     accepted_metrics,
     speculation_shown,
 )
@@ -23,7 +23,16 @@ ZERO = dict.fromkeys(
     (
         *("items", "failed", "arrived", "inside", "in_flight_s", "decoding", "decoding_s"),
         *("decoding_busy_s", "slots", "requests", "untold", "passes", "generating_s", "drafted"),
-        *("accepted", "steps", "steps_accepted", "switches", "switch_s", "restarts", "repeated"),
+        *(
+            "accepted",
+            "steps",
+            "steps_accepted",
+            "switches",
+            "switch_s",
+            "restarts",
+            "repeated",
+            "cpu_s",
+        ),
     ),
     0,
 )

@@ -10,9 +10,12 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agents.host.host import HostClock
+from agents.workloads import open_workload
 from agents.workloads.engine.active import ActivePassive
 from agents.workloads.engine.launch import Launcher, ServerFlag
 from agents.workloads.engine.server import EngineServer
@@ -20,7 +23,7 @@ from tests.errors import raised
 from tests.llama.running import RunningProxy, running
 from tests.processes import kill, reserved_port, until
 from tests.unit.agents.workloads.engine.vllm_stand_in import TOO_MANY
-from tuner.core import InvalidInput, Setting, Value
+from tuner.core import InvalidInput, Role, Setting, Value
 
 STAND_IN = (sys.executable, "-m", "tests.unit.agents.workloads.engine.vllm_stand_in", "serve")
 KNOBS: tuple[str, ...] = (
@@ -172,6 +175,26 @@ def test_what_a_killed_proxy_leaves_is_ended_by_the_next_one(model: Path, tmp_pa
     until(lambda: memory_is_free(model), "the engine outlived its proxy")
 
 
+def test_drafts_of_an_openai_engine_are_measured_under_our_load_alone(
+    vllm: RunningProxy, tmp_path: Path
+) -> None:
+    file = tmp_path / "prompts.json"
+    file.write_text(json.dumps([f"def f{i}():" for i in range(64)]))
+    own: dict[str, Any] = {"seed": 0, "state_dir": tmp_path, "clock": HostClock()}
+    with raised(InvalidInput, "reports no tokens", "jouletune run --llm"):
+        open_workload(f"llama_cpp:{vllm.url}", **own)
+    side = open_workload(f"llama_cpp:{vllm.url}#callers:2,prompts:{file},tokens:8", **own)
+    try:
+        roles = {knob.name: knob.role for knob in side.space.knobs}
+        assert roles["speculative_tokens"] is Role.SPECULATION_LENGTH
+        assert "accepted_at_4" in {metric.name for metric in side.metrics}
+        window = side.meter.start()
+        until(lambda: window.read().totals["items"] >= 8.0, "no tokens")
+        assert window.stop().totals["failed"] == 0.0
+    finally:
+        side.close()
+
+
 def launcher(model: Path, flags: Mapping[str, Sequence[Value]], *more: str) -> Launcher:
     """Return the launcher of the stand-in with flags as knobs."""
     knobs = [ServerFlag(name, tuple(values), values[0]) for name, values in flags.items()]
@@ -208,15 +231,16 @@ def test_the_speculative_configuration_of_the_command_is_kept(model: Path, words
     own = [word.format('{"method": "eagle", "model": "m"}') for word in words.split()]
     started = launcher(model, {"speculative_tokens": (2, 0)}, *own)
     assert started.command == (*STAND_IN, str(model))
-    option, drafting = started.words({"speculative_tokens": 2})
+    *command, option, drafting = started.command_at({"speculative_tokens": 2})
+    assert tuple(command) == started.command
     assert option == "--speculative-config"
     assert json.loads(drafting) == {"method": "eagle", "model": "m", "num_speculative_tokens": 2}
-    assert started.words({"speculative_tokens": 0}) == []
+    assert started.command_at({"speculative_tokens": 0}) == command
 
 
 def test_a_flag_is_spelled_as_the_build_lists_it(model: Path) -> None:
     started = launcher(model, {"max_batch_size": (8, 16)})
-    assert started.words({"max_batch_size": 16}) == ["--max_batch_size", "16"]
+    assert started.command_at({"max_batch_size": 16})[-2:] == ["--max_batch_size", "16"]
     assert not started.engine.beside
 
 

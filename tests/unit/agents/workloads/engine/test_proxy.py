@@ -15,7 +15,7 @@ import pytest
 
 from agents.speculation.fallback import PLAIN_STEPS
 from tests.llama.running import RunningProxy, command_of, proxy_for, running
-from tests.processes import gone, kill, reserved_port, until
+from tests.processes import gone, kill, until
 from tests.unit.agents.workloads.engine.conftest import models, stand_in
 
 PLAN: dict[str, Any] = {
@@ -361,7 +361,7 @@ def test_an_unreadable_model_is_reported_with_the_servers_message(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "give either the command of an engine or --attach"),
+        ([], "give the command of an engine after --"),
         (
             ["--length", "1", "--knob", "threads=1,2", "--", "llama-server"],
             "--length needs a draft",
@@ -391,9 +391,7 @@ def test_an_unreadable_model_is_reported_with_the_servers_message(tmp_path: Path
         (["--knob", "speed=1,2", *ON_STAND_IN], "--speed"),
         (["--knob", "spec_type=a,b", *ON_STAND_IN], "--spec-type"),
         (["--knob", "threads=1,2", *ON_STAND_IN, "-t", "2"], "--threads"),
-        (["--attach", "http://127.0.0.1:9", "--knob", "threads=1,2"], "--knob"),
-        (["--attach", "http://192.0.2.1:80"], "is not on this machine"),
-        (["--attach", "http://127.0.0.1:9"], "does not answer"),
+        (["--knob", "threads=1,2"], "give the command of an engine after --"),
     ],
 )
 def test_bad_input_is_refused_in_words(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -401,24 +399,6 @@ def test_bad_input_is_refused_in_words(tmp_path: Path, arguments: list[str], wor
     python, script, *_ = stand_in("0.2.0", target)
     filled = [a.format(draft=draft, python=python, stand_in=script) for a in arguments]
     assert words in refused(tmp_path, filled)
-
-
-def test_a_running_server_is_attached_if_requests_can_set_their_length(tmp_path: Path) -> None:
-    with server_of("0.3.16", tmp_path) as url, running(["--attach", url], tmp_path) as proxy:
-        proxy.set_length(5)
-        assert proxy.complete(n_predict=24)["length"] == 5
-        assert proxy.stats()["cpu_s"] is None
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [("0.3.36", "ignores speculative.n_max"), ("0.3.16-off", "drafts no tokens")],
-)
-def test_a_running_server_whose_length_cannot_be_set_is_refused(
-    tmp_path: Path, build: str, words: str
-) -> None:
-    with server_of(build, tmp_path) as url:
-        assert words in refused(tmp_path, ["--attach", url])
 
 
 def test_a_proxy_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
@@ -449,33 +429,3 @@ def refused(folder: Path, arguments: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (1, 2), done.stderr
     return done.stderr
-
-
-class server_of:
-    """A stand-in that another program has started."""
-
-    def __init__(self, build: str, folder: Path) -> None:
-        target, draft = models(folder)
-        port = reserved_port()
-        self._url = f"http://127.0.0.1:{port}"
-        drafting = ["--model-draft", str(draft), "--draft-max", "8"]
-        if build == "0.3.36":
-            drafting = ["--spec-draft-model", str(draft), "--spec-draft-n-max", "8"]
-        if build.endswith("-off"):
-            build, drafting = build.removesuffix("-off"), []
-        own = ["--host", "127.0.0.1", "--port", str(port)]
-        self._process = subprocess.Popen([*stand_in(build, target), *drafting, *own])
-
-    def __enter__(self) -> str:
-        until(self._answers, "the stand-in does not answer")
-        return self._url
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            return httpx2.get(f"{self._url}/health", trust_env=False).is_success
-        except httpx2.TransportError:
-            return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from tests.builders import START
 from tests.errors import raised
-from tests.processes import gone, until
+from tests.processes import gone, reserved_port, until
 from tests.unit.agents.workloads.engine.test_engine import STAND_IN, memory_is_free, starts
 from tuner.cli.reach import OWN, with_own_engine
 from tuner.cli.run.processes import (
@@ -196,9 +197,13 @@ def test_an_address_and_a_command_exclude_each_other() -> None:
 def test_no_process_of_the_engine_survives_the_run(tmp_path: Path, killed: str) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    words = proxy_words([*STAND_IN, str(model)], ["max_num_seqs=8,16"])
+    own_port = ["--port", str(reserved_port())] if killed == "nothing" else []
+    words = proxy_words([*STAND_IN, str(model), *own_port], ["max_num_seqs=8,16"])
     with served(words, tmp_path) as engine:
         assert httpx2.get(f"{engine.url}/version", trust_env=False).json() == {"version": "0.33.0"}
+        held = {"max_num_seqs": 16, "cpu.max_mhz": 2000}
+        whole = [*STAND_IN, str(model), "--max-num-seqs", "16", *own_port]
+        assert engine.finished_command(held) == shlex.join(whole)
         if killed == "proxy":
             os.kill(engine.proxy.process.pid, signal.SIGKILL)
             until(lambda: engine.proxy.process.poll() is not None, "the proxy lives")

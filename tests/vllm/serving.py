@@ -1,0 +1,30 @@
+"""The command of the real vLLM with its small model, and programs of ours beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.vllm.build import environment
+
+ENVIRON = {
+    "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
+}  # fmt: skip
+LONGEST_RUN_S = 1500
+
+
+def serving() -> list[str]:
+    """Return the command of vLLM with the model."""
+    python, model = environment() / "bin/python", environment() / "model"
+    options = ["--max-model-len", "1024", "--enforce-eager", "--dtype", "float32"]
+    return [str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(model), *options]
+
+
+def jouletune(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours to its end."""
+    program = "import sys; from tuner.cli.app import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=LONGEST_RUN_S
+    )
