@@ -54,8 +54,10 @@ class OtelExport:
     def send(self, families: Iterable[Family]) -> None:
         """Send the families once; a refusal is logged once until the collector accepts again."""
         refused = self._exporter.export(self._collected(families)).name != "SUCCESS"
-        if refused != self._refused:
-            log.warning("event=%s", "otel_refused" if refused else "otel_works")
+        if refused and not self._refused:
+            log.warning("event=otel_refused")
+        elif self._refused and not refused:
+            log.warning("event=otel_works")
         self._refused = refused
 
     def _collected(self, families: Iterable[Family]) -> MetricsData:

@@ -104,13 +104,6 @@ def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
     assert trials[2]["why"] == "step 1"
 
 
-def test_the_best_setting_and_the_front_are_printed(ask: Ask, study: str) -> None:
-    best = parsed(ask("best", study, "--json"))
-    assert best["setting"]["gpu.clock_mhz"] == 600
-    front = parsed(ask("best", study, "--pareto", "--json"))
-    assert [f["setting"]["gpu.clock_mhz"] for f in front] == [600, 800, 1000]
-
-
 def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str) -> None:
     changed = parsed(ask("constraint", "set", study, "latency_p99_ms <= 130", "--json"))
     assert changed["constraints"] == ["latency_p99_ms <= 130.0"]
@@ -275,13 +268,6 @@ def test_a_removed_option_names_its_replacement(ask: Ask, command: str, option: 
         code, out, err = ask(*command.split(), given)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert f"`jouletune {command}` no longer has {option}; {REMOVED[command, option]}" in err
-
-
-def test_a_constraint_that_does_not_parse_changes_nothing(ask: Ask, study: str) -> None:
-    code, _, err = ask("constraint", "set", study, "latency below 50")
-    assert code == 2
-    assert "latency below 50" in err and has_a_next_step(err)
-    assert len(parsed(ask("constraint", "list", study, "--json"))["revisions"]) == 4
 
 
 @pytest.mark.parametrize(

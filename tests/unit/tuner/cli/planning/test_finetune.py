@@ -79,9 +79,7 @@ def test_exported_histories_can_be_read(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (None, "latency_p99_ms <= 700", "cannot read"),
         ("", "latency_p99_ms <= 700", "lacks the columns batch_size"),
-        (f"{HEADER}\n", "latency_p99_ms <= 700", "no rows"),
         ("batch_size,latency_p99_ms\n8,100\n", "latency_p99_ms <= 700", "columns finetuning_gflop"),
-        (f"{HEADER}\n8,100,1,x,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = 'x'"),
         (f"{HEADER}\n8,nan,1,1,40\n", "latency_p99_ms <= 700", "row 2: latency_p99_ms = 'nan'"),
         (f"{HEADER}\n,9,1,1,40\n", "latency_p99_ms <= 700", "row 2: batch_size = ''"),
         (
@@ -93,8 +91,6 @@ def test_exported_histories_can_be_read(tmp_path: Path, capsys: pytest.CaptureFi
         (f"{HEADER}\n8,0,1,1,40\n", "latency_p99_ms <= 700", "_ms = '0' must be clearly above"),
         (f"{HEADER}\n8,9,1,60,\n", "latency_p99_ms <= 700", "finetuning_flop_per_byte = ''"),
         (f"{HEADER}\n8,9,1,,40\n", "latency_p99_ms <= 700", "row 2: finetuning_gflop = ''"),
-        (f"{HEADER}\n8,9,1,1\n", "latency_p99_ms <= 700", "row 2: not as many cells"),
-        (f"{HEADER}\n8,9,1,1,40,7\n", "latency_p99_ms <= 700", "row 2: not as many cells"),
         (
             f"{HEADER},knob:clock\n8,9,1,1,40,5\n8,9,1,1,40,6\n",
             "latency_p99_ms <= 700",
