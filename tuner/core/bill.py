@@ -114,19 +114,11 @@ class Bill:
 
     def ascribed(self, share: float) -> Bill:
         """Return the bill with this share of all measured joules, and of the costs derived from them."""
-
-        def part(whole: float | None) -> float | None:
-            return None if whole is None else whole * share
-
-        return replace(
-            self,
-            explored_j=part(self.explored_j),
-            overhead_j=part(self.overhead_j),
-            saving_w=part(self.saving_w),
-            periods=tuple(period.ascribed(share) for period in self.periods),
-            whole=None if self.whole is None else self.whole.ascribed(share),
-            share=share,
-        )
+        values = {n: getattr(self, n) for n in ("explored_j", "overhead_j", "saving_w")}
+        parts = {name: value * share for name, value in values.items() if value is not None}
+        periods = tuple(period.ascribed(share) for period in self.periods)
+        whole = None if self.whole is None else self.whole.ascribed(share)
+        return replace(self, **parts, periods=periods, whole=whole, share=share)
 
 
 def draw_up(

@@ -301,19 +301,16 @@ def device_course(
     """
     now, store = loop.now(), loop.store
     since, studies = now - length, store.studies.ids(device=name)
-    try:
+    metrics, applied = list[str](), tuple[Applied, ...]()
+    with suppress(Unreadable):
         metrics = [metric for metric in watched_metrics(device_of(loop, name), limits) if metric]
-    except Unreadable:
-        metrics = []
     courses: dict[tuple[str, str], list[WindowPoint]] = defaultdict(list)
     step_s = length.total_seconds() / POINTS
     course = store.observations.course(name, studies, metrics, since, step_s) if metrics else ()
     for point in course:
         courses[name, point.metric].append(point)
-    try:
-        applied = store.devices.applied(name, since, MOST_APPLIED)
-    except Unreadable:
-        applied = ()
+    with suppress(Unreadable):
+        applied = tuple(store.devices.applied(name, since, MOST_APPLIED))
     by_study = {entry.study for entry in applied if entry.study}
     revisions: dict[tuple[str, int], Revision] = {}
     for study in by_study:
