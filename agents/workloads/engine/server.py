@@ -98,11 +98,12 @@ class EngineServer:
         return self.last_counters
 
     def cpu_s(self) -> float:
-        """Return its CPU seconds; after its end the last reading."""
+        """Return the CPU seconds of its processes, vLLM's workers among them; after its end the last."""
         if self.process is not None:
             with suppress(psutil.Error):  # it has ended
-                times = psutil.Process(self.process.pid).cpu_times()
-                self._cpu_s = times.user + times.system
+                first = psutil.Process(self.process.pid)
+                times = [one.cpu_times() for one in (first, *first.children(recursive=True))]
+                self._cpu_s = max(self._cpu_s, sum(one.user + one.system for one in times))
         return self._cpu_s
 
     async def end(self) -> None:

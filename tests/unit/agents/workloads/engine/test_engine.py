@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agents.host.host import HostClock
 from agents.workloads import open_workload
 from agents.workloads.engine.active import ActivePassive
+from agents.workloads.engine.child import EngineProcess
 from agents.workloads.engine.launch import Launcher, ServerFlag
 from agents.workloads.engine.server import EngineServer
 from tests.errors import raised
@@ -193,6 +197,16 @@ def test_drafts_of_an_openai_engine_are_measured_under_our_load_alone(
         assert window.stop().totals["failed"] == 0.0
     finally:
         side.close()
+
+
+def test_the_cpu_time_of_an_engine_has_its_workers() -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as first:
+        server = EngineServer("http://127.0.0.1:9", {}, cast("EngineProcess", first))
+        try:
+            until(lambda: server.cpu_s() > 1.0, "its worker is not counted")
+        finally:
+            os.killpg(first.pid, signal.SIGKILL)
 
 
 def launcher(model: Path, flags: Mapping[str, Sequence[Value]], *more: str) -> Launcher:
