@@ -6,12 +6,12 @@ A level that ends falls back to the next lower one that is in force.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agents.actuator.budget import Membership
+from agents.actuator.journal import Membership
 from agents.actuator.restoring import Forgotten, KnobValues, Restorer
 from tuner import errors
 
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 ROOTS = ("restore", "lease_job", "end_job")
 """The verbs that only root may run, on a device of any owner."""
+LEVELS = ("job", "trial", "hold")
+"""The levels above the original, highest first."""
 
 
 class Peer(NamedTuple):
@@ -38,12 +40,12 @@ class Peer(NamedTuple):
 
 
 @dataclass(slots=True)
-class JobLease:
-    """A batch job's setting by its key; it ends unless renewed within `agent_grace_s` of `heard_at`."""
+class LevelLease:
+    """A level in force until `until`, unless renewed; `job` is the key of a batch job."""
 
-    job: str
-    setting: KnobValues
-    heard_at: float
+    until: float
+    setting: KnobValues = field(default_factory=dict)
+    job: str = ""
 
 
 @dataclass(eq=False)
@@ -51,9 +53,9 @@ class ManagedDevice:
     """One device: its grants, the level in force and the peer that owns it.
 
     `ask` runs the verbs, whose fields `requests` has checked. `heard_at` is the time of the owner's last
-    request, or of its disconnection. A lease or a hold ends at most `tick_s` seconds late, plus the
-    driver's time. An error here ends the trial and the hold of this device only. A job's setting is put
-    over the hold, which stays valid; no trial begins meanwhile.
+    request, or of its disconnection. A lease ends at most `tick_s` seconds late, plus the driver's time.
+    An error here ends the leases of this device only. A job's setting is put over the hold, which stays
+    valid; no trial begins meanwhile.
     """
 
     restorer: Restorer
@@ -61,11 +63,7 @@ class ManagedDevice:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     owner: Peer | None = None
     heard_at: float = 0.0
-    trial_until: float | None = None
-    tried: KnobValues = field(default_factory=dict)
-    held: KnobValues | None = None
-    held_until: float = 0.0
-    job: JobLease | None = None
+    leases: dict[str, LevelLease] = field(default_factory=dict)
     tick_s: float = 0.2
 
     def __post_init__(self) -> None:
@@ -75,8 +73,7 @@ class ManagedDevice:
     @property
     def level(self) -> str:
         """Return the level in force: "job", "trial", "hold" or "original"."""
-        below = "original" if self.held is None else "hold"
-        return "job" if self.job else below if self.trial_until is None else "trial"
+        return next((level for level in LEVELS if level in self.leases), "original")
 
     def describe(self) -> dict[str, Any]:
         """Return the device's description, its granted values, and its configured original and floor."""
@@ -100,15 +97,14 @@ class ManagedDevice:
             admin = peer.root and verb in (*ROOTS, "leave_budget")
             if self.owner and self.owner != peer and verb != "read" and not admin:
                 raise errors.DeviceBusy(f"{self.uuid} is leased to {self.owner}")
-            if self.owner == peer:
-                self.heard_at = self.now()
             began = self.now()
             try:
                 return await getattr(self, verb)(peer, **fields) or {"level": self.level}
             finally:
                 if self.owner == peer:  # the lease does not run while its owner waits for us
                     self.heard_at = self.now()
-                    self.trial_until = self.trial_until and self.trial_until + self.now() - began
+                    if trial := self.leases.get("trial"):
+                        trial.until += self.heard_at - began
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -139,8 +135,8 @@ class ManagedDevice:
         async with self._alone():
             if self.owner == peer:
                 self.owner, self.heard_at = None, self.now()
-                if self.trial_until is not None:
-                    await self._fall()
+                if "trial" in self.leases:
+                    await self._end("its agent has disconnected", "trial")
 
     async def replay(self) -> None:
         """Restore the device from its journal, or take up the hold that outlived the last actuator.
@@ -150,8 +146,9 @@ class ManagedDevice:
         await self.restorer.recall()
         async with self._alone():
             if await self._keeps():
-                self.held, self.heard_at = self.restorer.held, self.now()
-                self.held_until = self.heard_at + self.config.hold_s
+                self.heard_at = self.now()
+                until = self.heard_at + self.config.hold_s
+                self.leases["hold"] = LevelLease(until, self.restorer.held)
             elif self.restorer.record.entries:
                 await self.restorer.restore()
                 await self.restorer.describe()
@@ -215,17 +212,16 @@ class ManagedDevice:
             raise errors.InvalidInput(f"lease_s must be > 0 and <= {self.config.lease_s:g}")
         self._refuse_beside_a_job()
         self._take(peer)
-        self.tried = {} if self.trial_until is None else self.tried
-        self.trial_until = self.now() + lease_s
+        self.leases.setdefault("trial", LevelLease(0.0)).until = self.now() + lease_s
         log.info("event=trial device=%s trial=%r", self.uuid, trial)
 
     async def apply(self, peer: Peer, setting: KnobValues) -> dict[str, Any]:
         """Write a setting under the trial's lease; return the reading. A failure falls back one level."""
-        if self.trial_until is None or self.owner != peer:
-            raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
+        self._require_owner(peer, "trial")
         granted = await self._granted(setting)
-        self.tried = {**self.tried, **granted}
-        async with self._or(self._fall):
+        trial = self.leases["trial"]
+        trial.setting = {**trial.setting, **granted}
+        async with self._or_end("its setting could not be applied", "trial"):
             await self.restorer.change(granted)
         return await self.read(peer)
 
@@ -234,13 +230,13 @@ class ManagedDevice:
 
         Returns the level, and the ceilings that the kernel caps lower (`throttled`).
         """
-        if self.owner != peer or (self.trial_until is None and self.held is None):
+        if self.owner != peer or not {"trial", "hold"} & self.leases.keys():
             why = self.restorer.paused or "not renewed in time"
             raise errors.Conflict(f"the lease of {self.uuid} has ended: {why}")
-        async with self._or(self._end, "another program changed the device, or it was lost"):
+        async with self._or_end("another program changed the device, or it was lost"):
             await self._put_in_force()
-        if self.trial_until is not None:
-            self.trial_until = self.now() + min(lease_s, self.config.lease_s)
+        if trial := self.leases.get("trial"):
+            trial.until = self.now() + min(lease_s, self.config.lease_s)
         return {**self._in_force(), "throttled": self.restorer.throttled}
 
     async def hold(self, peer: Peer, setting: KnobValues, valid_for_s: float) -> None:
@@ -249,9 +245,9 @@ class ManagedDevice:
             raise errors.InvalidInput("valid_for_s must be above 0")
         granted = await self._granted(setting)
         self._take(peer)
-        self.trial_until = None
-        self.held, self.held_until = granted, self.now() + min(valid_for_s, self.config.hold_s)
-        async with self._or(self._end_hold, "it could not be applied"):
+        self.leases.pop("trial", None)
+        self.leases["hold"] = LevelLease(self.now() + min(valid_for_s, self.config.hold_s), granted)
+        async with self._or_end("it could not be applied", "hold"):
             await self._put_in_force(again=True)
 
     async def lease_job(self, peer: Peer, job: str, setting: KnobValues) -> dict[str, Any]:
@@ -259,30 +255,30 @@ class ManagedDevice:
 
         Returns whether it was renewed. Raises DeviceBusy if another job has the device.
         """
-        before = self.job
+        before = self.leases.get("job")
         if before is None or before.job != job:
             self._refuse_beside_a_job()
             setting = await self._granted(setting)
             self._require_ours()
             log.info("event=job device=%s job=%s setting=%r", self.uuid, job, setting)
-        self.trial_until = None
-        self.job = JobLease(job, before.setting if before else setting, self.now())
-        async with self._or(self._end_job, "it could not be applied"):
+        self.leases.pop("trial", None)
+        until = self.now() + self.config.agent_grace_s
+        self.leases["job"] = LevelLease(until, before.setting if before else setting, job)
+        async with self._or_end("it could not be applied", "job"):
             await self._put_in_force()
         return {"renewed": before is not None}
 
     async def end_job(self, peer: Peer, job: str) -> None:
         """End a job's lease: the hold below it is in force again. Raises ActuationError if that fails."""
-        if self.job and self.job.job == job:
-            await self._end_job("its epilog has run")
+        if (lease := self.leases.get("job")) and lease.job == job:
+            await self._end("its epilog has run", "job")
         if self.level == "original":
             self._require_restored()
 
     async def leave(self, peer: Peer, knob: str, why: str) -> None:
         """Pause the device because another program sets a knob: leave that knob, restore the others."""
         self._refuse_beside_a_job()
-        if self.owner != peer:
-            raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
+        self._require_owner(peer)
         try:
             await self.restorer.leave(knob, why)
         finally:
@@ -290,7 +286,7 @@ class ManagedDevice:
 
     async def release(self, peer: Peer) -> None:
         """Restore the device to its original, or leave it to a job. Raises ActuationError if that fails."""
-        await self._end_hold("released by its agent")
+        await self._end("released by its agent", "hold")
         if self.level == "original":
             self._require_restored()
 
@@ -307,7 +303,7 @@ class ManagedDevice:
         at = [{**step, "at_s": self.now() + step["in_s"]} for step in steps]
         member = Membership(group, revision, self.restorer.floor, at)
         reading = await self.restorer.admit(member)
-        async with self._or(self._end, "its cap cannot be kept"):
+        async with self._or_end("its cap cannot be kept"):
             await self.restorer.cap(member, reading)
         return await self._rest(peer)
 
@@ -321,20 +317,25 @@ class ManagedDevice:
         if self.level == "original":
             await self._restore()
             self._require_restored()
-        async with self._or(self._end, "its budget cannot be kept"):
+        async with self._or_end("its budget cannot be kept"):
             await self._put_in_force()
         return await self.read(peer)
 
     # Leases, and the fall to a lower level
 
     @asynccontextmanager
-    async def _or(self, fall: Callable[..., Awaitable[None]], *why: str) -> AsyncIterator[None]:
-        """Fall to a lower level if a change fails."""
+    async def _or_end(self, why: str, *levels: str) -> AsyncIterator[None]:
+        """End levels, see `_end`, if a change fails."""
         try:
             yield
         except errors.TuningError:
-            await fall(*why)
+            await self._end(why, *levels)
             raise
+
+    def _require_owner(self, peer: Peer, *levels: str) -> None:
+        """Raise Conflict if a peer does not own the device, or one of the levels has ended."""
+        if self.owner != peer or not self.leases.keys() >= {*levels}:
+            raise errors.Conflict(f"{self.uuid} is not leased to you", hint="acquire it first")
 
     def _take(self, peer: Peer) -> None:
         """Make a peer the owner. Raises Conflict during a pause, ActuationError if not yet restored."""
@@ -343,8 +344,8 @@ class ManagedDevice:
 
     def _refuse_beside_a_job(self) -> None:
         """Raise DeviceBusy if a job has the device."""
-        if self.job:
-            why = f"{self.uuid} is leased to job {self.job.job}"
+        if job := self.leases.get("job"):
+            why = f"{self.uuid} is leased to job {job.job}"
             raise errors.DeviceBusy(why, hint="wait for the end of the job")
 
     def _require_ours(self) -> None:
@@ -405,15 +406,11 @@ class ManagedDevice:
         if stirred and self.errors and self.level == "original":
             await self.restorer.describe()
             self._grant()
-        if self.trial_until is not None and now >= self.trial_until:
-            log.warning("event=trial_lapsed device=%s", self.uuid)
-            await self._fall()
-        if self.held is not None and now >= self.held_until:
-            await self._end_hold("its valid_for_s has passed")
-        if self.held is not None and now >= self.heard_at + self.config.agent_grace_s:
-            await self._end_hold("its agent has ended")
-        if self.job and now >= self.job.heard_at + self.config.agent_grace_s:
-            await self._end_job("its job has ended without an epilog")
+        if lapsed := [level for level, lease in self.leases.items() if now >= lease.until]:
+            log.warning("event=lapsed device=%s levels=%r", self.uuid, lapsed)
+            await self._end("it was not renewed in time", *lapsed)
+        if "hold" in self.leases and now >= self.heard_at + self.config.agent_grace_s:
+            await self._end("its agent has ended", "hold")
         if self.level == "original" and self.restorer.due:
             await self._restore()
 
@@ -424,42 +421,34 @@ class ManagedDevice:
         """
         if self.level == "original":
             return
-        tried = self.tried if self.level == "trial" else {}
-        setting = {**(self.held or {}), **tried, **(self.job.setting if self.job else {})}
+        setting: dict[str, Any] = {}
+        for level in (level for level in reversed(LEVELS) if level in self.leases):
+            setting |= self.leases[level].setting
         within = self.restorer.whole(self.restorer.clipped(setting))
         held = self.level != "trial" or self.restorer.record.held
         await self.restorer.change(within, held, again)
 
     def _in_force(self) -> dict[str, Any]:
         """Return the level in force, and the job that has the device."""
-        return {"level": self.level, "job": self.job.job if self.job else ""}
+        job = self.leases.get("job")
+        return {"level": self.level, "job": job.job if job else ""}
 
-    async def _fall(self, why: str = "the trial has ended") -> None:
-        """End the trial: fall back to a job or a valid hold, else to the original.
+    async def _end(self, why: str, *levels: str) -> None:
+        """End these levels and the trial, or all levels if none is named: fall back to the next lower one.
 
-        A write that hung forces the original: if it takes effect late, a hold would not notice.
+        A hold whose time has passed is not put in force again. A write that hung forces the original: if
+        it takes effect late, a hold would not notice.
         """
-        self.trial_until, held = None, self.held is not None and self.now() < self.held_until
-        if (held or self.job) and not self.driver.lingering:
+        before, keep = self.level, levels and self.leases.keys() - {*levels, "trial"}
+        self.leases = {level: lease for level, lease in self.leases.items() if level in keep}
+        self.owner = self.owner if levels and "hold" not in levels else None
+        valid = any(self.now() < lease.until for lease in self.leases.values())
+        if valid and not self.driver.lingering:
             try:
                 return await self._put_in_force()
             except errors.TuningError as error:
                 why = f"the setting below could not be applied: {error}"
-        await self._end(why)
-
-    async def _end_hold(self, why: str) -> None:
-        """End the trial and the hold; a job's setting stays."""
-        self.held = self.owner = None
-        await self._fall(why)
-
-    async def _end_job(self, why: str) -> None:
-        """End a job's lease."""
-        self.job = None
-        await self._fall(why)
-
-    async def _end(self, why: str) -> None:
-        """End the trial, the hold and a job's lease, and restore the original."""
-        if self.level != "original" or self.restorer.record.entries:
-            log.info("event=ended device=%s level=%s why=%r", self.uuid, self.level, why)
-        self.trial_until = self.held = self.owner = self.job = None
+        if before != "original" or self.restorer.record.entries:
+            log.info("event=ended device=%s level=%s why=%r", self.uuid, before, why)
+        self.leases, self.owner = {}, None
         await self._restore()

@@ -175,11 +175,9 @@ class DriverProcess:
                 await self.renew()
         if not answer:
             raise DeviceLost(f"{uuid or 'discovery'}: the driver {problem} ({verb})")
-        if not answer["ok"]:
-            if answer["code"] == KnobRefused.code:
-                raise KnobRefused(answer["message"], hint=answer["hint"], knob=answer["knob"])
-            kind = DeviceLost if answer["code"] == DeviceLost.code else ActuationError
-            raise kind(answer["message"], hint=answer["hint"])
+        if not answer.pop("ok"):
+            kinds = {kind.code: kind for kind in (KnobRefused, DeviceLost)}
+            raise kinds.get(answer.pop("code"), ActuationError)(answer.pop("message"), **answer)
         return answer["is"]
 
     async def _started(self, line: socket.socket, uuid: str) -> None:

@@ -5,13 +5,12 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agents.actuator.budget import Membership
 from agents.actuator.driver import Value
 from tuner.errors import StoreError
 
@@ -61,6 +60,34 @@ class JournalEntry:
     def restored(self) -> bool:
         """Return whether the entry was read back at its target."""
         return self.state == SET and self.wrote == self.target
+
+
+@dataclass(slots=True)
+class Membership:
+    """The membership of a power budget: a `floor`, and `steps` in order of time that cap the knobs.
+
+    From its `at_s` (boot clock) on, a step limits each knob to its value in `at_most`. Before the first
+    step the floor is the cap. All fields are empty for a device outside any budget.
+    """
+
+    group: str = ""
+    revision: int = 0
+    floor: Mapping[str, Any] = field(default_factory=dict)
+    steps: Sequence[Mapping[str, Any]] = ()
+
+    def at_most(self, now: float, granted: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Return the highest granted values within the cap in force, at least the floor."""
+        due = [step["at_most"] for step in self.steps if step["at_s"] <= now]
+        most = due[-1] if due else {}
+        return {
+            knob: max([least, *(v for v in granted.get(knob, ()) if v <= most.get(knob, least))])
+            for knob, least in self.floor.items()
+        }
+
+    def reported(self, now: float) -> dict[str, Any]:
+        """Return the membership as sent to an agent; `in_s` is the time until a step, in seconds."""
+        steps = [{**step, "in_s": step["at_s"] - now} for step in self.steps]
+        return {"group": self.group, "revision": self.revision, "floor": self.floor, "steps": steps}
 
 
 @dataclass(slots=True)

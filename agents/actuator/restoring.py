@@ -16,7 +16,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents.actuator.budget import Membership
 from agents.actuator.driver import SLEPT, DriverProcess, Value, contested
 from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import (
@@ -27,6 +26,7 @@ from agents.actuator.journal import (
     THEIRS,
     WRITING,
     JournalEntry,
+    Membership,
     Record,
     RestoreJournal,
 )
@@ -69,17 +69,16 @@ class DeviceReading(NamedTuple):
     silent: Mapping[str, str] = {}
     epoch: str = ""
 
-    def differs(self, name: str, value: Value | None) -> bool:
-        """Return whether an entry shows neither `value` nor a lower present maximum; False if unknown."""
-        _, shown, most = self.entries[name]
-        if None in (shown, value) or shown == value:
-            return False
-        return not (_below(most, value) and str(shown) == str(most))
+    def value(self, name: str) -> Value | None:
+        """Return the value that an entry shows; None if it shows none."""
+        return self.entries.get(name, ("", None, None))[1]
 
-    def shows(self, name: str, value: Value | None) -> bool:
-        """Return whether an entry shows `value` or a lower present maximum; False if unknown."""
-        seen = name in self.entries and None not in (value, self.entries[name][1])
-        return seen and not self.differs(name, value)
+    def shows(self, name: str, value: Value | None) -> bool | None:
+        """Return whether an entry shows `value` or a lower present maximum; None if unknown."""
+        _, shown, most = self.entries.get(name, ("", None, None))
+        if None in (shown, value):
+            return None
+        return shown == value or (_below(most, value) and str(shown) == str(most))
 
 
 @dataclass(eq=False)
@@ -175,10 +174,10 @@ class Restorer:
         """Find the device again: a value, such as boost off, may have hidden what it offers."""
         with suppress(ActuationError):
             await self.driver.renew()
-            listed = await self.driver.ask("describe")
-            fits = [a for a in listed if a["uuid"] == self.uuid]
-            if fits and fits[0].get("ranges", {}).keys() >= self.about["ranges"].keys():
-                self.about = fits[0]
+            for about in await self.driver.ask("describe"):
+                offered = about.get("ranges", {}).keys()
+                if about["uuid"] == self.uuid and offered >= self.about["ranges"].keys():
+                    self.about = about
 
     async def shown(self) -> DeviceReading:
         """Return a reading that a second one has confirmed: one wrong answer must not change anything.
@@ -230,15 +229,16 @@ class Restorer:
         """
         kept, entries = dict[str, JournalEntry](), self.record.entries.items()
         moved = self._moved(e.knob for n, e in entries if reading.shows(n, e.wrote))
-        shown = {n: (e, reading.entries[n][1]) for n, e in entries if n in reading.entries}
-        blind = {n for n, (e, value) in shown.items() if None in (value, e.wrote)}
+        blind = {
+            n for n, e in entries if n in reading.entries and reading.shows(n, e.wrote) is None
+        }
         kinds = {e.knob for n, e in entries if n in blind and (not reset or e.state == WRITING)}
         kinds |= self._moved(kinds)
         for name, entry in entries:
             away, unsure = name not in reading.entries, name in blind
             # A write that a kill cut short, or a file that is back, may show any earlier value.
             cut = not (away or unsure) and entry.state in (WRITING, PROBING, OFFLINE)
-            other = away or unsure or reading.differs(name, entry.wrote)
+            other = not reading.shows(name, entry.wrote)
             # A cap may hide a ceiling that the sleep has kept; a staged one may be shown.
             hidden = not (away or reset) and entry.knob in self.hidden and other
             if (entry.knob in kinds and not away) or hidden:
@@ -282,7 +282,7 @@ class Restorer:
         moved = self._moved(entry.knob for entry in self.record.entries.values())
         opened = moved & self.hidden if ending else ()
         for name, entry in self.record.entries.items():
-            _, shown, _ = reading.entries.get(name, ("", None, None))
+            shown = reading.value(name)
             set_here = entry.state == SET and not entry.restored
             halfway = (entry.original, entry.target) if set_here else ()
             if entry.state == THEIRS:
@@ -292,7 +292,7 @@ class Restorer:
                 new |= {name: replace(entry, state=OFFLINE)} if offline else {}
             elif entry.state == OFFLINE:  # it is back, perhaps with its former value
                 new[name] = replace(entry, state=WRITING)
-            elif entry.state == WRITING or None in (shown, entry.wrote):
+            elif entry.state == WRITING or reading.shows(name, entry.wrote) is None:
                 continue
             elif reading.shows(name, entry.wrote):
                 low |= {name: entry.at} if entry.state == PROBING else {}
@@ -334,9 +334,9 @@ class Restorer:
             await self.driver.ask("write", self.uuid, name, entry.wrote)
         reading, entries = await self.shown(), {**self.record.entries}
         for name in (n for n in probing if n in entries and n in reading.entries):
-            entry, shown = entries[name], reading.entries[name][1]
+            entry, shown = entries[name], reading.value(name)
             first = before[name].state == PROBING and entry.at == entry.original
-            if reading.differs(name, entry.wrote):
+            if reading.shows(name, entry.wrote) is False:
                 original = entry.wrote if first else entry.original
                 entries[name] = replace(entry, state=CAPPED, at=shown, original=original)
             elif first:
@@ -367,18 +367,14 @@ class Restorer:
         reading = await self.look()
         if missing := ", ".join(setting.keys() - reading.values.keys()):
             raise ActuationError(f"{self.uuid} does not report {missing}")
-        plans = await self._plans(
-            {k: self._back(k, reading) if v is None else v for k, v in setting.items()}
-        )
+        plans = await self._plans(setting)
         entries, targets = await self._met(setting, reading), dict[str, Any]()
         for name, entry in entries.items():
             if entry.knob not in setting or name not in reading.entries:
                 continue
-            planned = plans.get(entry.knob, {}) if setting[entry.knob] is not None else {}
-            target = planned.get(name, entry.target)
+            target = plans.get(entry.knob, {}).get(name, entry.target)
             lost = entry.state not in (SET, CAPPED) or entry.wrote != target
-            blind = again and reading.entries[name][1] is None and target is not None
-            if lost or blind:
+            if lost or (again and reading.value(name) is None and target is not None):
                 targets[name] = target
         moved = self._moved(entries[name].knob for name in targets)
         # An entry that follows a knob that we have changed, like a governor's number, shows no original.
@@ -405,7 +401,9 @@ class Restorer:
         except errors.KnobRefused as error:  # another file of the knob may have been written
             reading, left = await self.shown(), self.record.entries
             new = {n for n, e in left.items() if e.knob == error.knob} & reading.entries.keys()
-            for n in (n for n in new - before.keys() if not reading.differs(n, left[n].original)):
+            for n in (
+                n for n in new - before.keys() if reading.shows(n, left[n].original) is not False
+            ):
                 left[n] = replace(left[n], wrote=left[n].target, state=SET)
             self._keep(self._outstanding())
             raise
@@ -459,10 +457,10 @@ class Restorer:
             {k: ranges[k][-1] for k in self.ceilings & {*new.values()} & ranges.keys()}
         )
         for name, knob in new.items():
-            shown, top = reading.entries[name][1], tops.get(knob, {}).get(name)
+            shown, top = reading.value(name), tops.get(knob, {}).get(name)
             self.record.originals.setdefault(knob, reading.values.get(knob))
             original = None if self.about.get("restarts") else shown
-            if top is not None and not reading.differs(name, top):
+            if top is not None and reading.shows(name, top) is not False:
                 original = top  # the requested value is hidden, as while boost is off
             elif _below(shown, top):
                 low[name] = shown
@@ -518,7 +516,7 @@ class Restorer:
         if self.about.get("restarts"):
             await self.driver.ask("commit", self.uuid)
         reading, wrong, entries = await self.shown(), list[str](), {**self.record.entries}
-        seen = {n: reading.entries[n][1] for n in follow if n in reading.entries}
+        seen = {n: reading.value(n) for n in follow if n in reading.entries}
         for name, value in {**seen, **targets}.items():
             if name not in entries:  # a reload of the driver has lost it
                 continue
@@ -528,8 +526,8 @@ class Restorer:
                 continue
             if name not in reading.entries:
                 entry.state = OFFLINE
-            elif reading.differs(name, value):
-                shown = reading.entries[name][1]
+            elif reading.shows(name, value) is False:
+                shown = reading.value(name)
                 # An entry that still shows our previous value is not capped: the write had no effect.
                 stuck = shown in (entries[name].wrote, self.verified.get(name))
                 if stuck or entry.knob not in self.ceilings or not _below(shown, value):
@@ -752,8 +750,10 @@ class Restorer:
         value, ours = self.record.setting.get(knob), list[bool]()
         for name in (name for name, (of, *_) in reading.entries.items() if of == knob):
             entry = self.record.entries.get(name)
-            capped = entry and entry.state == CAPPED and reading.entries[name][1] == entry.at
-            sure = entry and entry.state != WRITING and not reading.differs(name, entry.wrote)
+            capped = entry and entry.state == CAPPED and reading.value(name) == entry.at
+            sure = (
+                entry and entry.state != WRITING and reading.shows(name, entry.wrote) is not False
+            )
             ours.append(bool(capped or sure))
         return value if value is not None and ours and all(ours) else reading.values.get(knob)
 
@@ -771,7 +771,7 @@ def _widening_first(targets: KnobValues, reading: DeviceReading) -> list[tuple[s
     """Return entries in the order to write them: those that widen the device's limits come first."""
 
     def narrows(item: tuple[str, Any]) -> bool:
-        before, target = reading.entries.get(item[0], ("", None))[1], item[1]
+        before, target = reading.value(item[0]), item[1]
         return target is not None and not (_below(before, target) and before != target)
 
     return sorted(targets.items(), key=narrows)

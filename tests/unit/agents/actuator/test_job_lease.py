@@ -186,11 +186,12 @@ def happens(bench: Bench, event: str) -> None:
 def check(bench: Bench) -> None:
     """Check the values in force against the levels that the actuator reports."""
     device = bench.actuator.inner.devices[GPU]
-    held = dict(device.held or {})
+    held = device.leases["hold"].setting if "hold" in device.leases else {}
+    job = device.leases.get("job")
     if device.level == "trial":
-        assert bench.values == {**FACTORY, **TRIED} and device.job is None
+        assert bench.values == {**FACTORY, **TRIED} and job is None
     else:
-        assert bench.values == {**FACTORY, **held, **(WISH if device.job else {})}
-    if device.job is not None:
-        assert bench.now - device.job.heard_at < GRACE_S + 25.0
+        assert bench.values == {**FACTORY, **held, **(WISH if job else {})}
+    if job is not None:
+        assert bench.now < job.until + 25.0
     assert bench.values[CLOCK] in (None, HELD[CLOCK], TRIED[CLOCK])
