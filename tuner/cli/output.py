@@ -77,10 +77,10 @@ def echo_json(value: object) -> None:
     typer.echo(text if wide else json.dumps(json.loads(text), indent=2))
 
 
-def write_text(output: Path, text: str, option: str = "--output") -> None:
+def write_text(output: Path, text: str, option: str = "--output", mode: int = 0o600) -> None:
     """Write the file of an option completely or not at all, into an existing folder.
 
-    Only its owner may read a new file.
+    A new file gets `mode` less the umask: by default only its owner may read it. A pipe is written to.
 
     Raises:
         StoreError: the folder does not exist, or the write fails.
@@ -89,7 +89,10 @@ def write_text(output: Path, text: str, option: str = "--output") -> None:
         raise StoreError(
             f"cannot write {output}: there is no such folder", hint=f"choose another {option}"
         )
-    files.write(output, text, 0o600, keep_mode=True)
+    if output.exists() and not output.is_file() and not output.is_dir():
+        output.write_text(text, "utf-8")  # replacing it would remove the device
+    else:
+        files.write(output.resolve(), text, mode, keep_mode=True)
 
 
 def list_width() -> int | None:

@@ -60,7 +60,7 @@ def measure(
 def measurements(results: Sequence[ModelResult], out: Path | None, **about: object) -> Answer:
     """Write the requested profile, and return the results; the JSON also has `about`. Raises StoreError."""
     if out is not None:
-        write_text(out, as_csv(results), "--out")
+        write_text(out, as_csv(results), "--out", 0o666)
     rows = [row for result in results for row in _result_rows(result)]
     heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
     lines = (f"  {line}" for line in _summed(results))

@@ -68,7 +68,7 @@ def profile(
         finally:
             target.close()
     if out is not None:
-        write_text(out, as_csv(windows), "--out")
+        write_text(out, as_csv(windows), "--out", 0o666)
     return _answer(done)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.builders import START
-from tuner.cli.output import CUT, echo_json, lines, listing, middle, plain, shortened
+from tuner.cli.output import CUT, echo_json, lines, listing, middle, plain, shortened, write_text
 from tuner.core import Estimate, Phase
 from tuner.wire import Problem
 
@@ -43,6 +46,38 @@ def test_anything_plain_is_strict_json(value: object) -> None:
 def test_an_empty_list_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     echo_json([])
     assert capsys.readouterr().out == "[]\n"
+
+
+@pytest.mark.parametrize(("mode", "new"), [(0o600, 0o600), (0o666, 0o640)])
+def test_an_outputs_mode_heeds_the_umask_and_a_rewritten_one_keeps_it(
+    tmp_path: Path, mode: int, new: int
+) -> None:
+    file, link = tmp_path / "table.csv", tmp_path / "link"
+    link.symlink_to(file)
+    before = os.umask(0o027)
+    try:
+        write_text(file, "a\n", mode=mode)
+        assert stat.S_IMODE(file.stat().st_mode) == new
+        file.chmod(0o604)
+        owner = (12345, 12345) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+        os.chown(file, *owner)
+        write_text(link, "b\n", mode=mode)
+    finally:
+        os.umask(before)
+    kept = file.stat()
+    assert (stat.S_IMODE(kept.st_mode), (kept.st_uid, kept.st_gid)) == (0o604, owner)
+    assert file.read_text() == "b\n" and link.is_symlink()
+
+
+def test_an_output_that_is_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "a\n")
+        assert os.read(reader, 10) == b"a\n" and pipe.is_fifo()
+    finally:
+        os.close(reader)
 
 
 NAMES = ("device", ">n", "~setting", "+reason")

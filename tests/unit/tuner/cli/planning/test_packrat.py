@@ -299,8 +299,12 @@ def measuring(*options: str) -> list[str]:
 def test_the_command_prints_every_batch_and_the_result(
     timed: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    out = tmp_path / "profile.csv"
-    assert main(measuring("--json", "--out", str(out))) == 0
+    out, umask = tmp_path / "profile.csv", os.umask(0o022)
+    try:
+        assert main(measuring("--json", "--out", str(out))) == 0
+    finally:
+        os.umask(umask)
+    assert out.stat().st_mode & 0o777 == 0o644  # the agent's user reads a table that root writes
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     batches = [b for m in answer["models"] for b in m["batches"]]
     assert [b["batch"] for b in batches] == [1, 2, 4, 8, 16]
