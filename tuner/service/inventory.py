@@ -60,10 +60,19 @@ Sparks = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
 """Each window's start as Unix time and its mean, by device and metric."""
 
 
-def device_of(loop: Loop, name: str) -> Device:
-    """Return a registered device. Raises NotFound, with the ids of the registered devices."""
+def device_of(loop: Loop, name: str, *, by_id: bool = False) -> Device:
+    """Return a registered device; with `by_id` without a description if that cannot be read.
+
+    Raises:
+        NotFound: it is not registered; the hint has the ids of those that are.
+        Unreadable: it cannot be read.
+    """
     try:
         return loop.store.devices.get(name)
+    except Unreadable:
+        if not by_id:
+            raise
+        return _undescribed(name, loop.store.devices.heard_at().get(name))
     except NotFound:
         names = ", ".join(d.id for d in loop.store.devices.list()) or "none yet"
         raise NotFound(
@@ -141,7 +150,8 @@ class DeviceOperations(Verbs[StudyView]):
             Conflict: it is online, and would register again.
             DeviceBusy: it belongs to an active study.
         """
-        registered, owner = device_of(self.loop, device), self.loop.store.studies.of(device)
+        registered = device_of(self.loop, device, by_id=True)
+        owner = self.loop.store.studies.of(device)
         if owner is None and self.loop.presence.online(registered, None):
             raise Conflict(f"device {device} is online", hint="stop its agent first")
         self.loop.store.devices.forget(device)
@@ -157,7 +167,7 @@ class DeviceOperations(Verbs[StudyView]):
         one = device or ""
         requested = FleetStop(at=self.loop.now(), who=change.who, why=change.why, device=one)
         if device:
-            device_of(self.loop, device)
+            device_of(self.loop, device, by_id=True)
         order = self.loop.store.stops.order(requested)
         if order == requested:
             text = f"reverts to its original setting: {order}"
@@ -210,13 +220,16 @@ def _unread(
     name: str, why: str, heard_at: datetime | None, owner: Study | UnreadableStudy | None
 ) -> DeviceView:
     """Return the view of a device that cannot be read, for this reason."""
-    seen_at = heard_at or datetime.fromtimestamp(0.0, UTC)
-    device = Device(
+    device, study = _undescribed(name, heard_at), owner.id if owner else ""
+    return DeviceView(device=device, study=study, last_seen=device.seen_at, online=True, error=why)
+
+
+def _undescribed(name: str, heard_at: datetime | None) -> Device:
+    """Return a device that cannot be read: its id and the time of its last contact."""
+    return Device(
         id=name, kind="", board="", driver="", agent="", workload="", workload_version="",
-        space=Space(()), metrics=(), seen_at=seen_at,
+        space=Space(()), metrics=(), seen_at=heard_at or datetime.fromtimestamp(0.0, UTC),
     )  # fmt: skip
-    study = owner.id if owner else ""
-    return DeviceView(device=device, study=study, last_seen=seen_at, online=True, error=why)
 
 
 def _affected(loop: Loop, device: str) -> Sequence[Study]:

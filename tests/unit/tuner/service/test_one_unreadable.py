@@ -23,7 +23,7 @@ from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.service.budgets.test_divider import FakeHost, Rack
 from tests.unit.tuner.web.site import Site, send
 from tuner.cli.app import main
-from tuner.core import Phase, Unreadable, UnreadableStudy
+from tuner.core import Conflict, Phase, Unreadable, UnreadableStudy
 from tuner.presentation.standing import device_status, worst_first
 from tuner.service.declared.export import exported
 from tuner.service.metrics.counts import Counts
@@ -326,6 +326,19 @@ def test_a_device_that_cannot_be_read_is_a_row_of_the_fleet_and_is_not_back(rack
         rack.operations.stop_all(Change(who="ann"))
         states = {d.device: d.state for d in rack.operations.stop_state().devices}
         assert states["gpu1"] == "not yet"
+
+
+def test_a_device_that_cannot_be_read_is_stopped_and_forgotten_by_its_id(rack: Rack) -> None:
+    verbs, change = rack.operations, Change(who="ann")
+    with damaged(rack, DeviceRow.description, DeviceRow.id == "gpu1"):
+        assert [d.device for d in verbs.stop_all(change, "gpu1").devices] == ["gpu1"]
+        assert not verbs.lift(change, "gpu1").in_force
+        with raised(Conflict, "gpu1 is online"):
+            verbs.forget("gpu1", change)
+        rack.gone.add("gpu1")
+        rack.pass_s(600)
+        verbs.forget("gpu1", change)
+        assert "gpu1" not in rack.world.store.devices.heard_at()
 
 
 def test_an_operator_lets_a_newcomer_in_on_the_page(rack: Rack) -> None:
