@@ -94,10 +94,13 @@ class Maintenance:
     def watch_drift(self) -> None:
         """Return a held study to its baseline if its windows have drifted from their expected metrics.
 
-        Pause after each study: there may be thousands, and requests must not wait for all of them.
+        Pause after each study: there may be thousands, and requests must not wait for all of them. A round
+        may take an hour, and ends once another tuner leads.
         """
         rows = self.loop.changes.rows("the watch for drift")
         for name in self.loop.store.studies.ids(phase=Phase.HOLDING.value):
+            if not self.loop.store.bus.leads():
+                return
             began_s = time.thread_time()
             rows.each(name, partial(self._watch_drift, name), lambda _: None)
             self.pause((time.thread_time() - began_s) * (1.0 / DUTY - 1.0))

@@ -70,6 +70,18 @@ def test_the_watch_for_drift_pauses_after_each_study(held: World) -> None:
     assert len(pauses) == 1 and pauses[0] > 0.0
 
 
+def test_the_watch_for_drift_ends_once_another_tuner_leads(
+    held: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe(held, setting(600), *[7.5] * 10)
+    monkeypatch.setattr(held.store.bus, "leads", lambda: False)
+    Maintenance(held.loop, keep_days=30).watch_drift()
+    assert held.store.studies.get("s1").phase is Phase.HOLDING
+    monkeypatch.undo()
+    Maintenance(held.loop, keep_days=30).watch_drift()
+    assert held.store.studies.get("s1").phase is not Phase.HOLDING
+
+
 def test_single_tuner_tasks_run_at_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     world, done, expected = World(), list[int](), list[int]()
     leads = [False]
