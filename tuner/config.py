@@ -27,6 +27,8 @@ OWN_METRIC_LABELS = DEVICE_FIELDS | {
     "device", "health", "instance", "job", "knob", "level", "metric", "origin", "study", "value",
 }  # fmt: skip
 """Labels that the series of a device have already."""
+COLLECTOR = re.compile(r"https?://([\w.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#\s]*)?")
+"""The address of a collector: without a password and without a query."""
 SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 
@@ -91,10 +93,11 @@ class TunerConfig(Table):
                 f"base_url cannot be {self.base_url!r}",
                 hint='write the address of the pages: "https://tuner.example.org"',
             )
-        if self.otel and urlsplit(self.otel).scheme not in ("http", "https"):
+        if self.otel and not COLLECTOR.fullmatch(self.otel):
             raise ConfigError(
-                f"otel cannot be {self.otel!r}",
-                hint='write the collector\'s address: "http://127.0.0.1:4318"',
+                "otel is not the address of a collector",
+                hint='write it like "http://127.0.0.1:4318", and a password or a token into '
+                "OTEL_EXPORTER_OTLP_HEADERS",
             )
         if len(self.metric_labels) > MOST_METRIC_LABELS:
             raise ConfigError(

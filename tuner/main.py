@@ -131,7 +131,12 @@ def serve(config: TunerConfig) -> None:
     fleet = FleetOverview(operations, Summaries(operations))
     metrics = Metrics(fleet, counts, version("jouletune"), labels=config.metric_labels)
     if export is not None:
-        sending = Periodic([(lambda: export.send(metrics.families()), EVERY_S)])
+
+        def send_windows() -> None:
+            kinds = {device.id: device.kind for device in store.devices.list()}
+            export.send(metrics.families(), kinds)
+
+        sending = Periodic([(send_windows, EVERY_S)])
         enders.append(functools.partial(sending.shutdown, wait=False))
     secure = config.tls.spoken or config.behind_proxy
     limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DEVICE_BYTES)

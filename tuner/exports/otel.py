@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tuner.core import ConfigError
 
@@ -28,11 +30,18 @@ FAMILIES = {
 `gen_ai.*` latencies are histograms of single requests, and no window has these: ours have a name of ours.
 """
 ATTRIBUTES = {"device": "hw.id", "workload": "jouletune.workload"}
+TYPES = {"nvidia": "gpu", "drm": "gpu"}
+"""The conventions' `hw.type` by a device's kind; another kind is its own type.
+
+Source: https://opentelemetry.io/docs/specs/semconv/hardware/common/
+"""
 EVERY_S, TIMEOUT_S = 60.0, 10.0
 
 
-class OtelExport:
+class OtelExport(logging.Handler):
     """Sends metric families to a collector; headers and certificates are from the environment.
+
+    It handles the exporter's own messages, which repeat at each refusal and hold the path of the address.
 
     Raises:
         ConfigError: the exporter is not installed.
@@ -46,21 +55,39 @@ class OtelExport:
                 f"`otel` of tuner.toml: {error.name} is not installed",
                 hint="pip install 'jouletune[otel]', or remove `otel`",
             ) from None
+        super().__init__()
+        self._path = f"{urlsplit(collector).path.rstrip('/')}/v1/metrics"
         self._exporter = OTLPMetricExporter(
             endpoint=f"{collector.rstrip('/')}/v1/metrics", timeout=TIMEOUT_S
         )
-        self._version, self._began_ns, self._refused = version, time.time_ns(), False
+        self._service = {
+            "service.name": "jouletune-tuner",
+            "service.version": version,
+            "service.instance.id": str(uuid.uuid4()),
+        }
+        self._began_ns, self._refused, self._why = time.time_ns(), False, ""
+        exporters = logging.getLogger(OTLPMetricExporter.__module__)
+        exporters.propagate = False
+        exporters.addHandler(self)
 
-    def send(self, families: Iterable[Family]) -> None:
-        """Send the families once; a refusal is logged once until the collector accepts again."""
-        refused = self._exporter.export(self._collected(families)).name != "SUCCESS"
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the first message of an attempt as the reason of a refusal, without the address's path."""
+        self._why = self._why or record.getMessage().replace(self._path, "…")
+
+    def send(self, families: Iterable[Family], kinds: Mapping[str, str]) -> None:
+        """Send the families once; a refusal is logged once until the collector accepts again.
+
+        `kinds` are the kinds of devices, by their ids.
+        """
+        self._why = ""
+        refused = self._exporter.export(self._collected(families, kinds)).name != "SUCCESS"
         if refused and not self._refused:
-            log.warning("event=otel_refused")
+            log.warning("event=otel_refused no windows reach the collector: %s", self._why)
         elif self._refused and not refused:
             log.warning("event=otel_works")
         self._refused = refused
 
-    def _collected(self, families: Iterable[Family]) -> MetricsData:
+    def _collected(self, families: Iterable[Family], kinds: Mapping[str, str]) -> MetricsData:
         """Return the families as OpenTelemetry's metrics: gauges, and the energy as a sum."""
         from opentelemetry.sdk.metrics import export as sdk
         from opentelemetry.sdk.resources import Resource
@@ -72,13 +99,15 @@ class OtelExport:
             name, unit, mode = FAMILIES.get(family.name, ("", "", ""))
             for sample in family.samples if name else ():
                 labels = {ATTRIBUTES.get(k, f"jouletune.{k}"): v for k, v in sample.labels.items()}
-                about = labels | ({"jouletune.mode": mode} if mode else {})
+                parts = kinds.get(sample.labels["device"], "other").split("+")
+                about = labels | {"hw.type": "+".join(TYPES.get(part, part) for part in parts)}
+                about |= {"jouletune.mode": mode} if mode else {}
                 point = sdk.NumberDataPoint(about, self._began_ns, now_ns, sample.value)
                 points[name, unit].append(point)
         cumulative, metrics = sdk.AggregationTemporality.CUMULATIVE, list[sdk.Metric]()
         for (name, unit), own in points.items():
             data = sdk.Sum(own, cumulative, True) if name == "hw.energy" else sdk.Gauge(own)
             metrics.append(sdk.Metric(name, "", unit, data))
-        scope = sdk.ScopeMetrics(InstrumentationScope("jouletune", self._version), metrics, "")
-        service = {"service.name": "jouletune-tuner", "service.version": self._version}
-        return sdk.MetricsData([sdk.ResourceMetrics(Resource(service), [scope], "")])
+        about_us = InstrumentationScope("jouletune", self._service["service.version"])
+        scope = sdk.ScopeMetrics(about_us, metrics, "")
+        return sdk.MetricsData([sdk.ResourceMetrics(Resource(self._service), [scope], "")])

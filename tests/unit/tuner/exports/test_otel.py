@@ -54,7 +54,9 @@ def receiver() -> Iterator[Receiver]:
             content = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 content = gzip.decompress(content)
-            assert self.path == "/v1/metrics"
+            if not made.status:
+                return  # the connection closes without an answer
+            assert self.path.endswith("/v1/metrics")
             assert self.headers["Content-Type"] == "application/x-protobuf"
             if made.status == 200:
                 made.received.append(service.ExportMetricsServiceRequest.FromString(content))
@@ -92,13 +94,13 @@ def test_a_collector_receives_the_windows_under_the_names_of_its_conventions(
     receiver: Receiver,
 ) -> None:
     metrics, shown = observed(), window(6.0, 110.0).estimates
-    OtelExport(receiver.url, "1").send(metrics.families())
+    OtelExport(receiver.url, "1").send(metrics.families(), {"gpu0": "nvidia"})
     sent = receiver.metrics()
     (power,) = sent["hw.power"].gauge.data_points
     assert (sent["hw.power"].unit, power.as_double) == ("W", shown["power_w"].mean)
     assert attributes(power) == {
-        "hw.id": "gpu0", "jouletune.workload": "inference", "jouletune.origin": "measured",
-        "jouletune.mode": "observed",
+        "hw.id": "gpu0", "hw.type": "gpu", "jouletune.workload": "inference",
+        "jouletune.origin": "measured", "jouletune.mode": "observed",
     }  # fmt: skip
     energy = sent["hw.energy"].sum
     assert energy.is_monotonic and sent["hw.energy"].unit == "J"
@@ -111,20 +113,41 @@ def test_a_collector_receives_the_windows_under_the_names_of_its_conventions(
     ]
     assert p99 == [pytest.approx(0.110)]
     (of,) = receiver.received[-1].resource_metrics
-    assert {a.key for a in of.resource.attributes} == {"service.name", "service.version"}
+    named = {a.key: a.value.string_value for a in of.resource.attributes}
+    assert named.keys() == {"service.name", "service.version", "service.instance.id"}
+    for metric in sent.values():  # required by the conventions
+        for point in (*metric.gauge.data_points, *metric.sum.data_points):
+            assert {"hw.id", "hw.type"} <= attributes(point).keys()
+    # Two tuners of a database count their own energy: their sums must not be one series.
+    OtelExport(receiver.url, "1").send(metrics.families(), {"gpu0": "nvidia+cpu"})
+    (other,) = receiver.received[-1].resource_metrics
+    assert named["service.instance.id"] not in str(other.resource)
+    (power,) = receiver.metrics()["hw.power"].gauge.data_points
+    assert attributes(power)["hw.type"] == "gpu+cpu"
 
 
+@pytest.mark.parametrize(
+    ("status", "why"), [(400, "code: 400"), (401, "code: 401"), (0, "Connection")]
+)
 def test_a_collector_that_refuses_is_reported_once_and_used_again(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture
+    receiver: Receiver,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    why: str,
 ) -> None:
-    receiver.status = 400
+    monkeypatch.setattr("tuner.exports.otel.TIMEOUT_S", 2.0)
+    receiver.status = status
     caplog.set_level(logging.WARNING)
-    export = OtelExport(receiver.url, "1")
-    for _ in range(2):
-        export.send(observed().families())
-    assert caplog.text.count("event=otel_refused") == 1 and not receiver.received
+    export = OtelExport(f"{receiver.url}/s3cret", "1")
+    for _ in range(2 if status else 1):
+        export.send(observed().families(), {})
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "tuner.exports.otel"]
+    assert "event=otel_refused" in line and why in line and "s3cret" not in line
+    others = {r.name for r in caplog.records} - {"tuner.exports.otel"}
+    assert not any(logging.getLogger(name).propagate for name in others) and not receiver.received
     receiver.status = 200
-    export.send(observed().families())
+    export.send(observed().families(), {})
     assert "event=otel_works" in caplog.text and receiver.received
 
 
@@ -147,9 +170,21 @@ except ConfigError as error:
     assert "`otel` of tuner.toml" in done.stdout and "jouletune[otel]" in done.stdout
 
 
-def test_a_wrong_address_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "collector:4318", "http://", "http:///x", "http://[::1", "http://h:4318?key=s3cret",
+        "http://ann:s3cret@h:4318", "http://s3cret@h", "ftp://h", "http://h:4318#s3cret", "http://h h",
+    ],
+)  # fmt: skip
+def test_a_wrong_address_is_refused_by_name(tmp_path: Path, wrong: str) -> None:
     config = tmp_path / "tuner.toml"
-    config.write_text('otel = "collector:4318"\n')
-    with raised(ConfigError, "otel cannot be"):
+    config.write_text(f'otel = "{wrong}"\n')
+    with raised(ConfigError, "otel is not the address") as refused:
         load_tuner_config(config)
-    assert TunerConfig().otel == ""
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("right", ["http://127.0.0.1:4318", "https://[::1]:4318/a/", "http://h"])
+def test_an_address_with_or_without_a_path_is_accepted(right: str) -> None:
+    assert TunerConfig(otel=right).otel == right
