@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -195,12 +196,14 @@ def _parse(model: type[BaseModel], body: bytes) -> BaseModel | Refusal:
 
 
 def _checked(model: type[BaseModel], body: bytes) -> BaseModel:
-    """Return the model of a body. Raises InvalidInput, ValidationError."""
+    """Return the model of a body. Raises InvalidInput, ProtocolMismatch, ValidationError."""
     if sum(map(body.count, (b"[", b"{"))) > MOST_NESTED or body.count(b",") > MOST_PARTS:
         raise InvalidInput("the message has too many parts", hint="send fewer, or shorter lists")
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
+        with suppress(ValidationError):  # a message of another protocol may have other fields
+            check_protocol(Message.model_validate_json(body).protocol)
         if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
             raise
         # Python's JSON accepts half of a surrogate pair; the model then refuses it as text.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,26 @@ def test_the_first_look_is_empty_and_the_next_has_the_computed_summary(verbs: Op
     assert summary.saving.mean == pytest.approx(verbs.report(study.id).saving.mean)  # type: ignore[union-attr]
     assert not summary.unmet
     assert cached.renew() == 0
+
+
+def test_a_list_of_studies_is_whole_while_another_request_forgets_them(
+    verbs: Operations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other request reads an empty list, as before the first study, while this one reads a study."""
+    fleet, store = FleetOverview(verbs, Summaries(verbs)), verbs.loop.store.studies
+    first = held(verbs)
+    verbs.stop(first.id, Change())
+    assert [s.id for s in fleet.studies()] == [first.id]
+    second, stored = created(verbs), store.stored
+
+    def interrupted(**which: Any) -> object:  # noqa: ANN401  as declared
+        monkeypatch.undo()
+        monkeypatch.setattr(store, "stamps", dict)
+        assert fleet.studies() == []
+        return stored(**which)
+
+    monkeypatch.setattr(store, "stored", interrupted)
+    assert [s.id for s in fleet.studies()] == [first.id, second]
 
 
 def test_only_changed_summaries_are_computed_again(verbs: Operations) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -315,6 +316,16 @@ def test_an_impossible_report_is_refused_and_closes_nothing(
 def test_another_protocol_gets_the_advice_to_upgrade(client: TestClient) -> None:
     body = Registration(device=device(), protocol=2)
     assert problem(send(client, "PUT", "/v1/devices/sim", body)) == (426, "protocol")
+
+
+def test_a_message_of_another_protocol_gets_it_whatever_its_fields_are(client: TestClient) -> None:
+    paths: dict[str, dict[str, Any]] = client.get("/v1/openapi.json").json()["paths"]
+    bodied = [(m, p) for p, own in paths.items() for m in own if "requestBody" in own[m]]
+    assert len(bodied) > 20
+    for method, path in bodied:
+        content = b'{"protocol": 2, "fields of 2": [1]}'
+        answer = client.request(method, re.sub("{.*?}", "1", path), content=content)
+        assert problem(answer) == (426, "protocol"), path
 
 
 def test_fields_of_a_newer_peer_are_ignored(client: TestClient) -> None:
