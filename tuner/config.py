@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -27,8 +26,8 @@ OWN_METRIC_LABELS = DEVICE_FIELDS | {
     "device", "health", "instance", "job", "knob", "level", "metric", "origin", "study", "value",
 }  # fmt: skip
 """Labels that the series of a device have already."""
-COLLECTOR = re.compile(r"https?://([\w.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#\s]*)?")
-"""The address of a collector: without a password and without a query."""
+ADDRESS = re.compile(r"https?://([\w.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#\s]*)?")
+"""An address with a host, without a password and without a query, for these may be logged."""
 SUGGEST = re.compile(r"local(:[1-9][0-9]{0,2})?|here|ray://\S+")
 
 
@@ -88,17 +87,12 @@ class TunerConfig(Table):
                     f"names cannot hold {name!r}",
                     hint='write host names without scheme and port: ["tuner.example.org"]',
                 )
-        if self.base_url and urlsplit(self.base_url).scheme not in ("http", "https"):
-            raise ConfigError(
-                f"base_url cannot be {self.base_url!r}",
-                hint='write the address of the pages: "https://tuner.example.org"',
-            )
-        if self.otel and not COLLECTOR.fullmatch(self.otel):
-            raise ConfigError(
-                "otel is not the address of a collector",
-                hint='write it like "http://127.0.0.1:4318", and a password or a token into '
-                "OTEL_EXPORTER_OTLP_HEADERS",
-            )
+        for key, address in (("base_url", self.base_url), ("otel", self.otel)):
+            if address and not ADDRESS.fullmatch(address):
+                raise ConfigError(
+                    f"{key} is not an address of HTTP",
+                    hint='write it like "https://tuner.example.org:4318", without a password or a query',
+                )
         if len(self.metric_labels) > MOST_METRIC_LABELS:
             raise ConfigError(
                 f"metric_labels has {len(self.metric_labels)} labels",

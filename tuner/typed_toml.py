@@ -129,6 +129,8 @@ def _translated(file: TomlText, error: Mapping[str, Any], adapter: TypeAdapter[A
         whole = (own.message.partition(" ")[0],) if isinstance(given, dict) else ()
         kinds = type(own) if isinstance(own, ConfigError) else ConfigError
         return file.refuses((*way, *whole), own.message, own.hint, kinds)
+    if kind == "value_error":  # of the standard library; the value may hold a secret
+        return file.refuses(way, f"{key} is not valid: {own}", "correct it")
     if kind in ("literal_error", "enum"):
         wrong = f"{key} cannot {'hold' if isinstance(way[-1], int) else 'be'} {given!r}"
         return file.refuses(way, wrong, f"choose {about['expected']}")

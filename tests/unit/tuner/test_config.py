@@ -177,3 +177,23 @@ def test_a_file_without_a_password_may_be_read_by_all(tmp_path: Path, url: str) 
     path = written(tmp_path, f'db = "{url}"\n')
     path.chmod(0o644)
     assert load_tuner_config(path).db == url
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '[[webhook]]\nname = "a"\nurl = "{}"',
+        '[price_per_kwh]\nurl = "{}"',
+        '[series.grid]\nurl = "{}"',
+        'base_url = "{}"',
+        'otel = "{}"',
+    ],
+)
+def test_an_address_that_cannot_be_split_is_refused_without_its_secret(
+    tmp_path: Path, table: str
+) -> None:
+    path = tmp_path / "tuner.toml"
+    path.write_text(table.format("https://ann:s3cret@[::1") + "\n")
+    with raised(ConfigError, "tuner.toml, line") as refused:
+        load_tuner_config(path)
+    assert "s3cret" not in str(refused.value)

@@ -177,10 +177,11 @@ except ConfigError as error:
         "http://ann:s3cret@h:4318", "http://s3cret@h", "ftp://h", "http://h:4318#s3cret", "http://h h",
     ],
 )  # fmt: skip
-def test_a_wrong_address_is_refused_by_name(tmp_path: Path, wrong: str) -> None:
+@pytest.mark.parametrize("key", ["otel", "base_url"])
+def test_a_wrong_address_is_refused_by_name(tmp_path: Path, wrong: str, key: str) -> None:
     config = tmp_path / "tuner.toml"
-    config.write_text(f'otel = "{wrong}"\n')
-    with raised(ConfigError, "otel is not the address") as refused:
+    config.write_text(f'{key} = "{wrong}"\n')
+    with raised(ConfigError, f"{key} is not an address") as refused:
         load_tuner_config(config)
     assert "s3cret" not in str(refused.value)
 
