@@ -68,8 +68,10 @@ class EngineControl:
         own = {flag.name: flag.default for flag in launcher.flags}
         drafting: dict[str, Value] = {LENGTH: 0, DRAFT: drafts[0]} if drafts else {}
         self._setting: dict[str, Value] = {**drafting, **own}
-        self._plan: Plan | None = None
-        self._row: int | None = None
+        self.plan: Plan | None = None
+        """The followed plan; None if a setting is in force."""
+        self.row: int | None = None
+        """The index of the plan's current row."""
         self._fallback = SpeculationFallback()
         self._learned_with: Plan | None = None
 
@@ -77,16 +79,6 @@ class EngineControl:
     def setting(self) -> Setting:
         """The current setting; under a plan, that of its current row."""
         return {knob.name: self._setting[knob.name] for knob in self.space.knobs}
-
-    @property
-    def plan(self) -> Plan | None:
-        """The followed plan; None if a setting is in force."""
-        return self._plan
-
-    @property
-    def row(self) -> int | None:
-        """The index of the plan's current row."""
-        return self._row
 
     async def apply(self, setting: Setting) -> None:
         """Put a setting in force, which ends a plan; knobs that are not named stay.
@@ -105,7 +97,7 @@ class EngineControl:
             raise ActuationError(
                 f"the engine {NO_ANSWER}: {error.message}", hint=error.hint
             ) from error
-        self._plan = self._row = None
+        self.plan = self.row = None
         self._setting = requested
 
     def command(self, setting: Setting) -> list[str]:
@@ -137,12 +129,12 @@ class EngineControl:
                 )
         if plan != self._learned_with:  # a plan that is followed again keeps its learned step times
             self._learned_with, self._fallback = plan, SpeculationFallback()
-        self._plan, self._row = plan, None
+        self.plan, self.row = plan, None
         self._to_row(self.load.decoding)
 
     def unfollow(self) -> None:
         """End the plan; the length stays at its present value."""
-        self._plan = self._row = None
+        self.plan = self.row = None
 
     def request_length(self) -> int | None:
         """Return the length for the next request; None if the server's applies.
@@ -154,11 +146,11 @@ class EngineControl:
         decoding = self.load.decoding + 1
         self._to_row(decoding)
         length = int(self._setting[LENGTH])
-        return length if self._plan is None else self._fallback.length(decoding, length)
+        return length if self.plan is None else self._fallback.length(decoding, length)
 
     def request_showed(self, length: int, timings: Timings) -> None:
         """Record the timings of a request with a length, while the request still counts in the load."""
-        if self._plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
+        if self.plan is None or timings.passes == 0 or timings.generating_s <= 0.0:
             return
         with suppress(InvalidInput):  # the server drafted more than requested
             step = StepCounts(
@@ -173,11 +165,10 @@ class EngineControl:
 
     def _to_row(self, decoding: int) -> None:
         """Switch to the plan's row at a number of decoding requests."""
-        plan = self._plan
-        if plan is None:
+        if (plan := self.plan) is None:
             return
-        self._row = plan.row({SIGNAL: float(decoding)}, self._row)
-        self._setting[LENGTH] = int(plan.rows[self._row].setting[LENGTH])
+        self.row = plan.row({SIGNAL: float(decoding)}, self.row)
+        self._setting[LENGTH] = int(plan.rows[self.row].setting[LENGTH])
 
 
 async def launched(

@@ -113,8 +113,6 @@ def handler_of(state: State) -> type[BaseHTTPRequestHandler]:
         def break_it(self, request: dict[str, Any]) -> None:
             if request.get("die"):
                 os._exit(1)
-            if request.get("reset"):
-                state.reset()
             state.metrics = request.get("metrics", state.metrics)
             state.accepts = request.get("accepts", state.accepts)
             self.answer({})

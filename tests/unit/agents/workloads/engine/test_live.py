@@ -23,10 +23,14 @@ STARTED = 16
 
 @dataclass
 class LiveEngine:
-    """An engine with a limit that is at most the start's; `deaf` takes a change without an effect."""
+    """An engine with a limit that is at most the start's; a change below `least` has only that effect.
+
+    With `behind`, one of SGLang's schedulers stays at its start.
+    """
 
     kind: str
-    deaf: bool = False
+    least: int = 1
+    behind: bool = False
     values: dict[str, Value] = field(default_factory=dict)
 
     @property
@@ -46,13 +50,14 @@ class LiveEngine:
     def shown(self, path: str) -> dict[str, Any] | None:
         if (self.kind, path) == ("vllm", "/v1/runtime_config"):
             return {**self.values}
-        return {"internal_states": [self.values]} if path == "/server_info" else None
+        states = [self.values, *([{self.name: STARTED}] if self.behind else [])]
+        return {"internal_states": states} if path == "/server_info" else None
 
     def change(self, values: dict[str, Any]) -> bool:
         """Return whether the values are accepted; SGLang's release ignores unknown ones."""
         if values[self.name] > STARTED:
             return False
-        self.values |= {} if self.deaf else values
+        self.values |= {name: max(value, self.least) for name, value in values.items()}
         return True
 
 
@@ -78,8 +83,8 @@ def handler(engine: LiveEngine) -> type[Spoken]:
 def started() -> Iterator[Callable[..., LiveEngine]]:
     engines: list[LiveEngine] = []
 
-    def start(kind: str, *, deaf: bool = False) -> LiveEngine:
-        engines.append(LiveEngine(kind, deaf))
+    def start(kind: str, **ways: Any) -> LiveEngine:  # noqa: ANN401
+        engines.append(LiveEngine(kind, **ways))
         return engines[-1]
 
     yield start
@@ -115,8 +120,13 @@ def test_a_lower_limit_takes_no_start_and_a_higher_one_than_the_start_s_does(
 
 
 @pytest.mark.parametrize("kind", FLAGS)
-def test_a_change_without_an_effect_is_none(started: Callable[..., LiveEngine], kind: str) -> None:
-    engine, flag = started(kind, deaf=True), FLAGS[kind]
+@pytest.mark.parametrize("ways", [{"least": STARTED}, {"least": 5}, {"behind": True}], ids=str)
+def test_a_change_without_its_whole_effect_is_put_back(
+    started: Callable[..., LiveEngine], kind: str, ways: dict[str, Any]
+) -> None:
+    if (kind, *ways) == ("vllm", "behind"):
+        pytest.skip("vLLM shows one scheduler")
+    engine, flag = started(kind, **ways), FLAGS[kind]
 
     async def live() -> tuple[bool, Setting]:
         server = EngineServer(engine.url, {flag: STARTED})
@@ -125,3 +135,4 @@ def test_a_change_without_an_effect_is_none(started: Callable[..., LiveEngine], 
         return taken, server.setting
 
     assert asyncio.run(live()) == (False, {flag: STARTED})
+    assert engine.values == {engine.name: STARTED}
