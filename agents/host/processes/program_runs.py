@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator
 
 from agents.host.processes.commands import ending
 from agents.host.service_files.printed import PrintedItems, PrintedMetric, last_words, number, tail
 from tuner.core import (
     STANDARD,
     Clock,
+    ConfigError,
     Estimate,
     MeasurementError,
     Metric,
@@ -33,11 +34,23 @@ from tuner.core import (
 
 RUNS, LEAST_RUNS = 4, 3
 """Runs per window by default, and at least: fewer have no meaningful standard error."""
-Runs = Annotated[int, Field(ge=LEAST_RUNS)]
 Totals = Callable[[], Mapping[str, float]]
 """Returns a service's totals, by metric, since a window was opened; raises MeasurementError."""
 END_S = 10.0
 """The time that a program has to end after the request to end, in seconds; its grace is included."""
+
+
+def enough(runs: int) -> int:
+    """Return the number of runs in a window. Raises ConfigError: it is too small."""
+    if runs < LEAST_RUNS:
+        raise ConfigError(
+            f"runs must be at least {LEAST_RUNS}, not {runs}",
+            hint="the standard error of a window comes from its runs; make a run shorter",
+        )
+    return runs
+
+
+Runs = Annotated[int, AfterValidator(enough)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

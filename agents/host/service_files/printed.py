@@ -141,7 +141,8 @@ class PrintedItems(Printed):
         places = [place for place in (self.json, self.pattern) if place is not None]
         if len(places) > 1 or (self.count is not None and (places or self.count < 1)):
             raise ConfigError(
-                " needs a count of at least 1, or json or pattern of the printed count"
+                " needs a count of at least 1, or json or pattern of the printed count",
+                hint="keep one of them",
             )
 
     def of(self, text: str) -> float:

@@ -68,7 +68,7 @@ def environment(table: Mapping[str, str]) -> Mapping[str, str]:
     """Return a program's variables besides the agent's. Raises ConfigError: one is not valid."""
     for name, text in table.items():
         if "\0" in text or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ConfigError(f'env: {name} = {text!r} is not valid; write NAME = "text"')
+            raise ConfigError(f"{name} = {text!r} is not valid", hint='write NAME = "text"')
     return table
 
 

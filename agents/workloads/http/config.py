@@ -44,11 +44,6 @@ RENEWAL_S = 60.0
 ADD_RESTART = 'add [restart] with command = ["systemctl", "restart", "vllm"]'
 
 
-def _ready_path(path: str) -> str:
-    """Return the path that shows a start, empty for none. Raises InvalidInput."""
-    return path and url_path(path)
-
-
 def _reload_signal(text: str) -> str:
     """Return the name of a signal that reloads a service, without SIG. Raises ConfigError."""
     name = text.removeprefix("SIG")
@@ -76,12 +71,13 @@ class RenewalConfig(Table):
 
     command: Argv = ()
     signal: Annotated[str, AfterValidator(_reload_signal)] = ""
-    ready: Annotated[str, AfterValidator(_ready_path)] | None = None
+    ready: Annotated[str, AfterValidator(lambda path: path and url_path(path))] | None = None
     seconds: Positive = RENEWAL_S
 
     def __post_init__(self) -> None:
         if bool(self.command) is bool(self.signal):
-            raise ConfigError(" needs a command or a signal, one of them")
+            hint = "leave one out" if self.command else "add command = …"
+            raise ConfigError(" needs a command or a signal, one of them", hint=hint)
 
     def __str__(self) -> str:
         return " ".join(self.command) if self.command else f"SIG{self.signal}"
@@ -169,7 +165,7 @@ class ServiceConfig(Table):
         if len(set(files)) < len(files):
             raise ConfigError("two knobs are written to one file", hint="give each its own file")
         if len([one for one in self.knobs if one.table is not None]) > 1:
-            raise ConfigError("only one knob can have a table")
+            raise ConfigError("only one knob can have a table", hint="leave out the others")
 
     def _demand_renewal(self) -> None:
         """Raise ConfigError if a file is written and nothing makes the service reload it."""

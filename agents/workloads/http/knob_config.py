@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import Field
@@ -36,7 +36,6 @@ Property = Literal[
     "MemoryMax",
     "TasksMax",
 ]
-PROPERTIES = get_args(Property)
 """The properties of a systemd unit that can be a knob: its resources, never its programs."""
 
 VALUE, TABLE = "{value}", "{table}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.commands import run_argv
@@ -32,6 +33,7 @@ from tuner.core import (
 )
 
 log = logging.getLogger(__name__)
+KnobT = TypeVar("KnobT", "HttpKnob", KnobInFile)
 
 RESTART_S = 900.0
 """Timeout in s of a call that restarts a service: it finishes its requests and loads a large model."""
@@ -63,7 +65,11 @@ class ServiceRenewal:
             ActuationError: the command failed, or the service is not ready in time.
             DeviceLost: the process for the signal does not exist.
         """
-        before = self._when_started() if anew else ""
+        before = ""
+        with suppress(
+            ActuationError, DeviceLost
+        ):  # if it is down, the next answer is a new start's
+            before = self._started() if anew else ""
         end = self._clock.monotonic() + self._config.seconds
         if self._config.command:
             run_argv(self._config.command, self._config.seconds)
@@ -87,16 +93,7 @@ class ServiceRenewal:
             now = self._started()
         except (ActuationError, DeviceLost) as error:
             return error.message
-        if before and now == before:
-            return NOT_RESTARTED
-        return ""
-
-    def _when_started(self) -> str:
-        """Return the start time; empty if the service does not answer."""
-        try:
-            return self._started()
-        except (ActuationError, DeviceLost):  # it is down: the next answer comes from a new start
-            return ""
+        return NOT_RESTARTED if before and now == before else ""
 
 
 class HttpKnob:
@@ -232,11 +229,7 @@ class ServiceKnobs:
         """
         self.space.check_named(setting)
         self._call(self._units, setting)
-        changed = [
-            one
-            for one in self._files
-            if one.knob.name in setting and not one.is_at(setting[one.knob.name])
-        ]
+        changed = _elsewhere(self._files, setting)
         for file in changed:
             file.write(setting[file.knob.name])
         return changed
@@ -282,7 +275,7 @@ class ServiceKnobs:
 
     def _restarting(self, knobs: Sequence[HttpKnob], setting: Setting) -> None:
         """Set knobs by calls that restart the service. Raises ActuationError, DeviceLost."""
-        left = [k for k in knobs if k.knob.name in setting and not k.is_at(setting[k.knob.name])]
+        left = _elsewhere(knobs, setting)
         while left:
             together = left[:1]
             for one in left[1:]:
@@ -306,3 +299,9 @@ class ServiceKnobs:
         renewal.run(anew=anew)
         for file in changed:
             file.taken_up()
+
+
+def _elsewhere(knobs: Iterable[KnobT], setting: Setting) -> list[KnobT]:
+    """Return the knobs that are not at their values in a setting. Raises ActuationError, DeviceLost."""
+    named = [one for one in knobs if one.knob.name in setting]
+    return [one for one in named if not one.is_at(setting[one.knob.name])]

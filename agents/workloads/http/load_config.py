@@ -46,7 +46,7 @@ def _headers(table: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of the requests. Raises ConfigError."""
     for name, text in table.items():
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or name.lower() in OURS:
-            raise ConfigError(f"the header {name!r} cannot be sent")
+            raise ConfigError(f"the header {name!r} cannot be sent", hint="leave it out")
         if not re.fullmatch(r"[ -~]*", text):
             raise ConfigError(f"the header {name} must be a line of text, not {text!r}")
     return {("Content-Type" if n.lower() == "content-type" else n): t for n, t in table.items()}
@@ -56,7 +56,7 @@ def _good(limits: Mapping[str, float]) -> Mapping[str, float]:
     """Return the limits of a good request, by metric. Raises ConfigError."""
     for name in limits:
         if name not in LIMITS:
-            raise ConfigError(f"good: unknown key {name!r}; known keys: {', '.join(LIMITS)}")
+            raise ConfigError(f"unknown key {name!r}", hint=f"known keys: {', '.join(LIMITS)}")
     return limits
 
 
@@ -110,7 +110,7 @@ class LoadConfig(Table):
         if self.trace is None:
             _ = self.shape
         if self.good and not self.stream:
-            raise ConfigError("good needs stream = true")
+            raise ConfigError("good needs stream = true", hint="add it, or leave out good")
         for body in bodies if self.stream else ():
             _demand_stream(body)
 

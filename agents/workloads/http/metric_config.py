@@ -80,7 +80,7 @@ class HistogramTable(LatencyTable):
     """A further histogram, whose quantiles become NAME_p50_ms, NAME_p95_ms and NAME_p99_ms."""
 
     name: OwnName
-    histogram: Filled
+    histogram: Filled = field()  # without it, the inherited default counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +179,12 @@ class LogLines(Table):
                 hint=f"write it like 'took=(?P<latency_s>{NUMBER})'",
             )
         if names >= LATENCY.keys():
-            raise ConfigError(f"pattern: {' and '.join(LATENCY)} are the same; leave one out")
+            raise ConfigError(
+                f"pattern: {' and '.join(LATENCY)} are the same", hint="leave one out"
+            )
         for one in self.metric:
             if one.name not in names - {*LATENCY, ITEMS}:
-                raise ConfigError(f"the pattern has no group {one.name!r}")
+                raise ConfigError(f"the pattern has no group {one.name!r}", hint="add (?P<…>…)")
         for name in self.metrics:
             own_name(name)
 

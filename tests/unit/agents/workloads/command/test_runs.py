@@ -229,7 +229,7 @@ def test_a_run_ends_with_its_caller(opened: Opened, tmp_path: Path) -> None:
     ("old", "new", "says"),
     [
         ('"--batch={batch}"', '"--batch"', "{batch} is neither in run nor in env"),
-        ("runs = 3", "runs = 2", "runs must be at least 3, not 2"),
+        ("runs = 3", "runs = 2", "runs must be at least 3, not 2; the standard error"),
         ("runs = 3", "timeout_s = 0", "timeout_s must be above 0"),
         ('name = "train"', "", "has no name"),
         ('folder = "', 'folder = "/nowhere', "folder must be the absolute path of a folder"),
@@ -252,7 +252,7 @@ def test_an_invalid_service_file_is_refused_with_the_place_of_the_error(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         opened(changes={old: new})
-    assert says in caught.value.message and "train.toml" in caught.value.message
+    assert says in str(caught.value) and "train.toml" in caught.value.message
 
 
 def test_a_path_without_a_root_is_refused(tmp_path: Path) -> None:

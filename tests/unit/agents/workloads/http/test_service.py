@@ -6,9 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -31,6 +32,7 @@ from tuner.core import (
     Role,
     Space,
 )
+from tuner.typed_toml import Filled, Table
 
 FILE = """
 name = "thumbnails"
@@ -431,6 +433,8 @@ def test_with_our_load_neither_metrics_nor_knobs_are_needed(
         ('handler = "/thumb"', "handler = 3", "labels: handler must be a string"),
         ("[failures]", "[load]\ncallers = 0\npath = '/'\n[failures]", "at least one caller"),
         ("[failures]", "[load]\ncallers = 1\n[failures]", "load has no path"),
+        ("[failures]", "[[histogram]]\nname = 'a'\n[failures]", "histogram 1 has no histogram"),
+        ("[failures]", "[load]\ngood.p99_ms = 1\n[failures]", "load: good: .* known keys: ttft_ms"),
     ],
 )
 def test_an_invalid_entry_is_refused_with_its_place(
@@ -439,6 +443,19 @@ def test_an_invalid_entry_is_refused_with_its_place(
     with pytest.raises(ConfigError, match=why) as caught:
         opened(tmp_path, service, **{old: new})
     assert str(tmp_path / "thumbnails.toml") in caught.value.message
+
+
+def test_a_text_that_must_be_filled_has_no_empty_default() -> None:
+    """A field without a default inherits one that a base has."""
+    kinds, empty = [Table], list[str]()
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        hints = get_type_hints(kind, include_extras=True)
+        own: Any = fields(kind) if is_dataclass(kind) else ()
+        empty += [
+            f"{kind}: {one.name}" for one in own if (hints[one.name], one.default) == (Filled, "")
+        ]
+    assert len(kinds) > 20 and not empty
 
 
 @pytest.mark.parametrize("key", ["", "unit = 'ms'", "labels = {handler = '/thumb'}"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from agents.workloads.http.knob_config import PROPERTIES, Property, UnitProperty
+from agents.workloads.http.knob_config import Property, UnitProperty
 from agents.workloads.http.reading import UnlistedValue
 from agents.workloads.http.units import RESOURCES, KnobInUnit
 from tests.errors import raised
@@ -108,4 +109,4 @@ def test_a_unit_that_does_not_keep_its_value_is_an_error(
 
 
 def test_every_property_that_a_file_may_name_is_known_here() -> None:
-    assert set(RESOURCES) == set(PROPERTIES)
+    assert set(RESOURCES) == set(get_args(Property))
