@@ -124,6 +124,26 @@ def test_a_lower_cap_is_applied_at_once_and_ends_nothing(member: Bench, level: s
     assert member.values[CLOCK] == (TRIED if level == "trial" else HELD)[CLOCK]
 
 
+@pytest.mark.parametrize("level", ["trial", "hold", "job"])
+@pytest.mark.parametrize("end", ["a higher cap", "no budget"])
+def test_a_lifted_cap_puts_the_whole_setting_in_force_again(
+    member: Bench, level: str, end: str
+) -> None:
+    member.hold()
+    if level == "trial":
+        member.trial()
+    elif level == "job":
+        member.actuator.lease_job(ROOT, GPU, "job 7", TRIED)
+    before = member.values
+    cap(member, 2, (0.0, 205))
+    assert (limit(member), member.level()) == (200, level)
+    if end == "no budget":
+        member.actuator.leave_budget(ROOT, GPU)
+    else:
+        cap(member, 3, (0.0, 300))
+    assert (member.values, member.level()) == (before, level)
+
+
 def test_a_step_known_ahead_lowers_without_anybody(member: Bench) -> None:
     member.hold()
     cap(member, 2, (0.0, 300), (8.0, 200), (16.0, 300))
