@@ -289,7 +289,7 @@ def refuse_plan(study: Study, policy: Policy) -> None:
             f"plan_by cannot be {by!r}: the target has no such signal",
             hint=f"its signals: {', '.join(sorted(offered)) or 'none'}",
         )
-    if not isinstance(policy, FollowsLoad):
+    if not isinstance(policy, FollowsLoad) or not policy.follows_load:
         raise InvalidInput(
             f"plan_by cannot be {by!r}: the policy {study.policy} follows no chosen signal",
             hint="leave --plan-by out, or choose polythrottle",

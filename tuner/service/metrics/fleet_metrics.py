@@ -248,7 +248,8 @@ def _observed(
 ) -> Families:
     """Return the metrics of the last window of each device that is only observed, while it is measured."""
     health = {row.device: row.health for row in rows if row.observed and row.device in windows}
-    measured = [name for name, word in health.items() if word is Health.OBSERVED]
+    unknown = (Health.NOT_MEASURED, Health.OFFLINE, Health.UNREADABLE)
+    measured = [name for name, word in health.items() if word not in unknown]
     started: Values = {(name,): windows[name][1].started_at.timestamp() for name in health}
     last = _last("observed", [(name, *windows[name]) for name in measured])
     return {**last, "observed_window_timestamp_seconds": started}
