@@ -35,27 +35,28 @@ def write(path: Path, text: str, mode: int = 0o666, *, keep_mode: bool = False) 
     """Replace a file's content; after the return it is on the disk.
 
     The steps are a temporary file, fsync, rename, and fsync of the folder. `mode` is the file's mode, less
-    the umask; with `keep_mode` an existing file keeps its mode and, as far as allowed, its owner. If two
-    processes write at the same time, the content of one of them is kept, whole.
+    the umask; with `keep_mode` a link is followed, and an existing file keeps its mode and, as far as
+    allowed, its owner. If two processes write at the same time, the content of one of them is kept, whole.
 
     Raises:
         StoreError: the disk refuses. The file has its old content or the new one, whole.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    target = path.resolve() if keep_mode else path
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            if keep_mode and path.exists():
-                before = path.stat()
+            if keep_mode and target.exists():
+                before = target.stat()
                 with suppress(OSError):
                     os.fchown(handle, before.st_uid, before.st_gid)
                 os.fchmod(handle, stat.S_IMODE(before.st_mode))
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-        sync(path.parent)
+        temporary.replace(target)
+        sync(target.parent)
     except OSError as error:
         with suppress(OSError):  # a half-written file would fill the disk still more
             temporary.unlink()

@@ -92,7 +92,7 @@ def write_text(output: Path, text: str, option: str = "--output", mode: int = 0o
     if output.exists() and not output.is_file() and not output.is_dir():
         output.write_text(text, "utf-8")  # replacing it would remove the device
     else:
-        files.write(output.resolve(), text, mode, keep_mode=True)
+        files.write(output, text, mode, keep_mode=True)
 
 
 def list_width() -> int | None:

@@ -88,7 +88,7 @@ class GroupTable(Table, Written):
     `together` one study has all the devices. With the mode `observe` they have no study.
     """
 
-    name: Filled
+    name: Filled = field()  # the base's default would be an empty name
     select: dict[str, str | tuple[str, ...]]
     mode: Literal["tune", "observe"] = "tune"
     together: bool = False
@@ -113,7 +113,7 @@ class GroupTable(Table, Written):
 class BudgetTable(Table, BudgetTerms):
     """Devices that share watts, with the keys of `budget set`: one of `watts`, `rows` and `series`."""
 
-    name: Filled
+    name: Filled = field()  # the base's default would be an empty name
     select: dict[str, str | tuple[str, ...]]
     watts: Watts | None = None
     rows: tuple[HourRow, ...] = ()

@@ -29,6 +29,7 @@ WRONG = [
     # the replaced text, its replacement, the line of the error, and words of the error
     ("name =", "nmae =", 7, "did you mean name?"),
     ('name = "web"', 'name = ""', 7, "has no name"),
+    ('name = "web"', "", 6, "name"),
     ('name = "web"', "name = 3", 7, "name must be a string"),
     ('name = "web"', 'name = "web', 7, "is not valid TOML"),
     ("[[group]]", "[[groups]]", 6, "unknown key 'groups'"),
