@@ -27,8 +27,7 @@ Totals = Callable[[], Mapping[str, float]]
 
 BATCHES = 20
 """The number of batches of a window for the standard errors of its means."""
-LEAST_PER_BATCH, LEAST_BATCHES = 2, 5
-"""A mean of fewer requests, as of a slow model server, has fewer batches: our choice."""
+LEAST_PER_BATCH = 2
 
 
 def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
@@ -45,13 +44,11 @@ def shown_by(tally: Tally, together: float = 1.0) -> dict[str, Estimate]:
         "latency_p50_ms": quantile_estimate(latencies_ms, 0.50, together=together),
         "latency_p99_ms": quantile_estimate(latencies_ms, 0.99, together=together),
     }
-    batches = min(BATCHES, len(latencies_ms) // LEAST_PER_BATCH)
-    if batches >= LEAST_BATCHES:
-        size = len(latencies_ms) / batches
-        cuts = [round(k * size) for k in range(batches + 1)]
-        means = [statistics.fmean(latencies_ms[cuts[k] : cuts[k + 1]]) for k in range(batches)]
+    if len(latencies_ms) >= LEAST_PER_BATCH * BATCHES:
+        size = len(latencies_ms) / BATCHES
+        cuts = [round(k * size) for k in range(BATCHES + 1)]
+        means = [statistics.fmean(latencies_ms[cuts[k] : cuts[k + 1]]) for k in range(BATCHES)]
         shown["latency_mean_ms"] = _of_batches(means, len(latencies_ms))
-    if batches == BATCHES:
         for name, moments in (
             ("throughput_per_s", tally.completed_at_s),
             ("arrival_rate_per_s", tally.arrived_at_s),
@@ -77,13 +74,8 @@ def rate_of(events: Sequence[tuple[float, int]], seconds: float) -> Estimate:
 
 
 def _of_batches(values: Sequence[float], n: int) -> Estimate:
-    """Return the mean of equal batches and its standard error, over `n` observations.
-
-    That of fewer batches is wider, by the standard deviation of Student's distribution.
-    """
+    """Return the mean of equal batches and its standard error, over `n` observations."""
     stderr = statistics.stdev(values) / math.sqrt(len(values))
-    if len(values) < BATCHES:
-        stderr *= math.sqrt((len(values) - 1) / (len(values) - 3))
     return Estimate.of_mean(statistics.fmean(values), stderr, n, scope=Scope.SERVICE)
 
 

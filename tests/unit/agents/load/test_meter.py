@@ -70,13 +70,13 @@ def of(latencies_s: Sequence[float]) -> Tally:
     return Tally(ends[-1], (0.0, *ends[:-1]), ends, tuple(latencies_s), {})
 
 
-def test_the_mean_of_ten_requests_is_within_its_errors_as_often_as_that_of_many() -> None:
+def test_the_mean_of_forty_requests_is_within_its_errors_as_often_as_that_of_many() -> None:
     rng = random.Random(0)
-    for n in (10, 12, 40, 100):
+    for n in (40, 100):
         shown = [
             shown_by(of([rng.gauss(1.0, 0.2) for _ in range(n)]))["latency_mean_ms"]
             for _ in range(1000)
         ]
         inside = sum(abs(one.mean - 1000.0) <= 1.96 * one.stderr for one in shown)
         assert 920 <= inside <= 980, (n, inside)
-    assert "latency_mean_ms" not in shown_by(of([1.0] * 9))
+    assert "latency_mean_ms" not in shown_by(of([1.0] * 39))
