@@ -271,6 +271,7 @@ def everything(store: Store) -> Mapping[str, object]:
         "revisions": store.studies.revisions,
         "trials": store.trials.list,
         "observations": store.observations.list,
+        "samples": store.trials.samples,
         "front": lambda name: pareto(store, name),
         "report": verbs.report,
     }
@@ -286,6 +287,7 @@ def everything(store: Store) -> Mapping[str, object]:
     for found in store.devices.list():
         of_devices[f"applied of {found.id}"] = applied_to(store, found.id)
         of_devices[f"lease of {found.id}"] = store.leases.get(found.id)
+        of_devices[f"observed of {found.id}"] = store.observations.observed(found.id, START, 9)
     return {
         "studies": studies,
         **of_each,
@@ -301,6 +303,7 @@ def everything(store: Store) -> Mapping[str, object]:
         "budget groups": store.budgets.groups(),
         "budget members": store.budgets.members(),
         "stop": store.stops.current(),
+        "releases": store.stops.released(),
         "history": history(store, HistoryQuestion()),
     }
 

@@ -23,6 +23,7 @@ from db import Store, open_store
 from tests import postgres
 from tests.frozen.later import LATER_MESSAGES, fill_later
 from tests.frozen.messages import write_files
+from tests.frozen.newer import NEWER_MESSAGES, fill_newer
 from tuner.wire import Message
 
 TOP = Path(__file__).parents[2]
@@ -69,7 +70,10 @@ class Release:
         return self.folder / "agent"
 
 
-RELEASES = (Release("0.2.0", fill_later, LATER_MESSAGES),)
+RELEASES = (
+    Release("0.2.0", fill_later, LATER_MESSAGES),
+    Release("0.3.0", fill_newer, NEWER_MESSAGES),
+)
 """The frozen releases and the next one; content and messages of the next may still grow."""
 NEXT = RELEASES[-1]
 ALWAYS_EMPTY = {"write_checks"}
@@ -150,7 +154,7 @@ def main() -> None:
         except pytest.skip.Exception as missing:
             sys.exit(f"make.py: nothing is written: {missing}")
         if empty := empty_tables(made.sqlite.read_text()):
-            print(f"warning: no rows of {', '.join(empty)}; later.py can add some", file=sys.stderr)
+            print(f"warning: no rows of {', '.join(empty)}; newer.py can add some", file=sys.stderr)
         made.folder.rename(release.folder)
     print(f"{release.folder}: commit it, then tag {version}")
 

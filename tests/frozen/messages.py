@@ -15,7 +15,6 @@ from tests.builders import applied, completed, setting, window
 from tests.fakes import Rig
 from tests.frozen.content import (
     AGENT,
-    ENROL_TOKEN,
     HELD,
     LIMIT,
     LOADED,
@@ -203,7 +202,7 @@ def write_files(folder: Path) -> None:
     holder(made).take(ORDER)
     for report in SPOOLED:
         made.spool.put(report)
-    (folder / "token").write_text(ENROL_TOKEN)
+    (folder / "token").write_text("enrolment-token")
     with patch("secrets.token_urlsafe", lambda _: "its own token"):
         credentials = Credentials(folder, folder / "token", NEW_AGENT)
         credentials.enrol(lambda *_: None, "")

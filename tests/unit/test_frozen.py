@@ -225,10 +225,12 @@ def test_an_actuator_killed_after_the_upgrade_restores_the_old_releases_journal(
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
     state = fake.load(site.hardware)
     names = {
+        "gpu.clock_mhz": LIMIT,
+        "1410": "400",
+        "900": "250",
         "0000:01:00.0": GPU,
         "boot-1": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         "load-1": state["epoch"],
-        '"gpu.clock_mhz": {"found": 1410, "wrote": 900': f'"{LIMIT}": {{"found": 400, "wrote": 250',
         '"driver": ""': f'"driver": "fake:{site.hardware}"',
     }
     (tmp_path / "state").mkdir()
