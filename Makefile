@@ -164,11 +164,12 @@ test-llm: $(VENV)/.installed-dev
 
 # Inference engines, each tuned once, beside their defaults and their vendors' advice. Some 20 minutes on two
 # quiet cores; NAMES=openvino for one of them. PART=joint: instead, a real llama-server's drafts and flags behind
-# the proxy, tuned jointly and one after the other; some ten minutes.
-test-engines: $(VENV)/.installed-llama $(if $(filter joint,$(PART)),,build/engines/.installed)
+# the proxy, tuned jointly and one after the other; some ten minutes. PART=vllm: a real vLLM's flags, beside
+# vLLM's own sweep; three quarters of an hour. NAMES=study for a part of it.
+test-engines: $(VENV)/.installed-llama $(if $(PART),,build/engines/.installed)
 	mkdir -p build/bench
-	if test "$(PART)" != joint; then $(BIN)/python -m tests.engines.tuned.bench $(NAMES) --python build/engines/bin/python --output build/bench/engines.json && $(BIN)/python docs/figures.py engines build/bench/engines.json; fi
-	if test "$(PART)" = joint; then $(BIN)/python -m tests.engines.tuned.joint --output build/bench/engines-joint.json && $(BIN)/python docs/figures.py engines-joint build/bench/engines-joint.json; fi
+	if test -z "$(PART)"; then $(BIN)/python -m tests.engines.tuned.bench $(NAMES) --python build/engines/bin/python --output build/bench/engines.json && $(BIN)/python docs/figures.py engines build/bench/engines.json; fi
+	if test -n "$(PART)"; then $(BIN)/python -m tests.engines.tuned.$(PART) $(NAMES) --output build/bench/engines-$(PART).json && $(BIN)/python docs/figures.py engines-$(PART) build/bench/engines-$(PART).json; fi
 
 # The gallery's programs, each tuned once, beside all their settings: docs/gallery.md. Some 25 minutes on two
 # quiet cores; NAMES="experts embeddings" for some of them; FOREIGN=1.0 on a busy machine.

@@ -65,15 +65,17 @@ def proxy_for(
 
 
 @contextmanager
-def running(arguments: Sequence[str], folder: Path) -> Iterator[RunningProxy]:
-    """Run a proxy with these arguments within the block."""
+def running(
+    arguments: Sequence[str], folder: Path, within_s: float = START_S
+) -> Iterator[RunningProxy]:
+    """Run a proxy with these arguments within the block; its engine starts within so many seconds."""
     with (folder / "proxy.log").open("wb") as log:
         process = subprocess.Popen(
             command_of(["--port", "0", "--json", *arguments]), stdout=subprocess.PIPE, stderr=log
         )
     try:
         assert process.stdout is not None
-        readable, _, _ = select.select([process.stdout], [], [], START_S)
+        readable, _, _ = select.select([process.stdout], [], [], within_s)
         line = process.stdout.readline() if readable else b""
         assert line, (folder / "proxy.log").read_text()
         ready = json.loads(line)

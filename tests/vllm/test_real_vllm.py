@@ -25,18 +25,18 @@ from agents.workloads.http.llm.engines import VLLM
 from agents.workloads.http.llm.service_file import available
 from tests.processes import gone, reserved_port, until
 from tests.vllm.build import VERSION, missing
-from tests.vllm.serving import ENVIRON, jouletune, serving
+from tests.vllm.serving import ENVIRON, START_S, jouletune, serving
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
-START_S = 300.0
 OUTSIDE = 0.1
 """The share by which a sum over a whole command may differ: it has requests outside of the windows, and
 its callers' own time."""
-DRAFTS = '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":2}'
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
+"""Given by words without a quote, as the command of a systemd unit has them: docs/units.md."""
 LOAD = "callers=4,prompt=32,output=8"
 KNOBS = ("max_num_seqs=8,2", "max_num_batched_tokens=512,1024", "speculative_tokens=0,3")
 
@@ -77,7 +77,8 @@ def health(url: str) -> int:
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningVllm]:
     log, port = tmp_path_factory.mktemp("vllm") / "log", reserved_port()
-    options = ["--max-num-seqs", "8", "--speculative-config", DRAFTS, "--port", str(port)]
+    options = ["--max-num-seqs", "8", "--port", str(port)]
+    options += [f"--speculative-config.{name}={value}" for name, value in DRAFTS.items()]
     with log.open("wb") as out:
         process = subprocess.Popen(
             [*serving(), "--host", "127.0.0.1", *options],

@@ -13,7 +13,7 @@ import pytest
 
 from tests.llama.running import RunningProxy, running
 from tests.vllm.build import missing
-from tests.vllm.serving import ENVIRON, jouletune, serving
+from tests.vllm.serving import ENVIRON, START_S, jouletune, serving
 
 pytestmark = [
     pytest.mark.long,
@@ -23,7 +23,7 @@ pytestmark = [
 MOST = 4
 """Requests that this vLLM decodes together."""
 LENGTHS = (0, 3)
-GREEDY = "callers=1,prompt=32,output=96"
+GREEDY = "callers=1,prompt=32,output=48"
 """Random weights repeat themselves in greedy text, so n-grams of it are accepted."""
 
 
@@ -34,8 +34,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in ENVIRON.items():
             patched.setenv(name, value)
-        patched.setattr("tests.llama.running.START_S", 300.0)
-        with running([*words, *serving(), "--max-num-seqs", str(MOST)], folder) as started:
+        words += [*serving(), "--max-num-seqs", str(MOST)]
+        with running(words, folder, START_S) as started:
             yield started
 
 

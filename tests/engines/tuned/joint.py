@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +47,7 @@ LOAD = "callers=2,prompt=32-128,output=32"
 LIMITS = (1.1, 1.3)
 """The limits on the median time per token, relative to the baseline: one study each."""
 METRIC, LATENCY = "cpu_time_ms", "tpot_p50_ms"
-SHOWN = (METRIC, LATENCY, "ttft_p50_ms", "throughput_per_s")
+SHOWN = (LATENCY, METRIC, "ttft_p50_ms", "throughput_per_s")
 WINDOW_S, TRIALS, ROUNDS = 6.0, 8, 6
 WARM_S, MOST_S = 2.0, 60.0
 STUDY_WINDOW_S = 5.0
@@ -57,10 +57,11 @@ KILL_S = 2.0
 
 @dataclass(frozen=True)
 class Bench:
-    """The proxy, the side that measures it as `run --llm` does, and the number of its windows."""
+    """The proxy, the side that measures it as `run --llm` does, and its metrics, the awaited one first."""
 
     proxy: RunningProxy
     side: Side
+    shown: Sequence[str] = SHOWN
 
     def measured(self, setting: Setting) -> dict[str, float]:
         """Return the means of a window at a setting; infinite if there is no answer within a minute."""
@@ -71,12 +72,12 @@ class Bench:
         began = time.monotonic()
         window = self.side.meter.start()
         time.sleep(WINDOW_S)
-        while LATENCY not in window.read().estimates and time.monotonic() < began + MOST_S:
+        while self.shown[0] not in window.read().estimates and time.monotonic() < began + MOST_S:
             time.sleep(1.0)
         seen = window.stop()
         tokens = seen.totals.get("items", 0.0)
         return {
-            **dict.fromkeys(SHOWN, math.inf),
+            **dict.fromkeys(self.shown, math.inf),
             **{name: one.mean for name, one in seen.estimates.items()},
             METRIC: 1000.0 * seen.totals["cpu_s"] / tokens if tokens else math.inf,
             "throughput_per_s": tokens / (time.monotonic() - began),
@@ -125,11 +126,11 @@ def jointly(bench: Bench, folder: Path, most: float, share: float) -> dict[str, 
     return {**json.loads(done.stdout), "seconds": seconds}
 
 
-def in_turns(bench: Bench, arms: Mapping[str, Setting]) -> dict[str, Any]:
-    """Measure the arms in turns; return each one's means and its paired saving over the defaults."""
+def in_turns(bench: Bench, arms: Mapping[str, Setting], rounds: int = ROUNDS) -> dict[str, Any]:
+    """Measure the arms in turns; return each one's means, windows, and paired saving over the defaults."""
     settings = list({tuple(setting.items()): setting for setting in arms.values()}.values())
     seen: list[list[dict[str, float]]] = [[] for _ in settings]
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for at in range(len(settings))[:: 1 if number % 2 else -1]:
             seen[at].append(bench.measured(settings[at]))
     of = {arm: seen[settings.index(setting)] for arm, setting in arms.items()}
@@ -137,7 +138,8 @@ def in_turns(bench: Bench, arms: Mapping[str, Setting]) -> dict[str, Any]:
     return {
         arm: {
             "setting": dict(arms[arm]),
-            **{metric: sum(one[metric] for one in windows) / ROUNDS for metric in SHOWN},
+            **{metric: sum(one[metric] for one in windows) / rounds for metric in bench.shown},
+            "windows": windows,
             **saving([one[METRIC] for one in windows], base),
         }
         for arm, windows in of.items()

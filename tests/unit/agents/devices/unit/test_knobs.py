@@ -76,6 +76,25 @@ def test_one_restart_puts_all_words_in_force_and_one_takes_them_back(systemd: Fa
     assert (systemd.state["running"], systemd.state["all"], systemd.left) == (COMMAND, 3, [])
 
 
+def test_the_flags_of_a_vllm_with_drafts_are_knobs(systemd: FakeSystemd) -> None:
+    """Its drafts by words without a quote: a real vLLM reads them in tests/vllm."""
+    own = "/opt/vllm/bin/vllm serve /srv/m --max-num-seqs 128 --speculative-config.method=ngram"
+    drafts, batch = "--speculative-config.num_speculative_tokens", "--max-num-batched-tokens"
+    systemd.boot(UNIT.replace(COMMAND, f"{own} {drafts}=3"))
+    grant = {"--max-num-seqs": ("8", "128"), drafts: ("1", "3"), batch: ("512", "2048")}
+    driver = offered(systemd, grant=grant, original={batch: 2048})
+    assert driver.read() == {"--max-num-seqs": 128, drafts: 3, batch: 2048}
+    for knob in grant:
+        driver.write(knob, driver.ranges()[knob][0])
+    driver.commit()
+    changed = own.replace("128", "8")
+    assert systemd.state["running"] == f"{changed} {drafts}=1 {batch} 512"
+    for knob in grant:
+        driver.write(knob, None)
+    driver.commit()
+    assert systemd.state["running"] == f"{own} {drafts}=3"
+
+
 def test_with_a_full_disk_the_units_own_command_returns(
     systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
