@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tuner.core import Policy
     from tuner.service.notices.courier import Courier
     from tuner.service.operations import Operations
+    from tuner.study.changes import Telemetry
     from tuner.study.loop import Loop
-    from tuner.study.telemetry import Telemetry
     from tuner.suggesting.cluster import RayCluster
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ def build_operations(
     from policies import load_policy
     from tuner.service.energy_price import SERIES, EnergyPrice
     from tuner.service.operations import Operations
+    from tuner.study.changes import Telemetry
     from tuner.study.loop import Loop
-    from tuner.study.telemetry import Telemetry
 
     def loaded(name: str) -> Policy:
         policy = load_policy(name)

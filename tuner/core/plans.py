@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tuner.core.knobs import Setting, setting_key
+from tuner.core.knobs import Setting, render_setting, setting_key
 from tuner.core.units import Boundary, Share
 from tuner.errors import InvalidInput
 
@@ -147,6 +147,15 @@ class Plan:
         """Return the setting that represents the plan: the highest load's that is not the baseline."""
         others = [r.setting for r in self.rows if setting_key(r.setting) != setting_key(baseline)]
         return others[-1] if others else self.rows[-1].setting
+
+    @property
+    def in_words(self) -> str:
+        """The plan as text: its setting, or each setting with the value from which it applies."""
+        if len(self.rows) == 1:
+            return render_setting(self.rows[0].setting)
+        *lower, last = self.rows
+        spans = [f"{self.by} below {row.below:g}: {render_setting(row.setting)}" for row in lower]
+        return "; ".join([*spans, f"else {render_setting(last.setting)}"])
 
     def row_of(self, setting: Setting) -> int | None:
         """Return the index of the first row with this setting; None if no row has it."""

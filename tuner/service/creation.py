@@ -34,8 +34,8 @@ from tuner.service.drafts import (
     usual_draft,
 )
 from tuner.service.inventory import device_of
+from tuner.study.exploring import check_windows
 from tuner.study.loop import Loop
-from tuner.study.maintenance_windows import check_windows
 from tuner.wire import StudyDraft
 
 

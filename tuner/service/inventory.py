@@ -34,8 +34,8 @@ from tuner.core import (
     quantity_of,
     window_energy,
 )
+from tuner.study.changes import looking_again
 from tuner.study.loop import Loop
-from tuner.study.stale import looking_again
 from tuner.verbs.table import Verbs
 from tuner.wire import (
     Change,

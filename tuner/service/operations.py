@@ -36,8 +36,8 @@ from tuner.service.explanations import explained
 from tuner.service.inventory import DeviceOperations
 from tuner.service.reports import StudyLook, StudyRecord, constraint_changes, look
 from tuner.service.views import StudyViews, begun_with, candidate_view, trial_view
+from tuner.study.changes import looking_again
 from tuner.study.loop import Loop
-from tuner.study.stale import looking_again
 from tuner.wire import (
     Change,
     ConstraintChange,

@@ -31,12 +31,11 @@ from tuner.service.creation import refuse_exploration
 from tuner.service.drafts import read_constraints, refuse_unsupported, require
 from tuner.service.inventory import device_of
 from tuner.service.reports import preview as previewed
-from tuner.study.advice import plan_in_words
 from tuner.study.canary import first_phase
+from tuner.study.changes import looking_again
 from tuner.study.follow import up_to_confirmed
 from tuner.study.loop import Loop
 from tuner.study.moves import Move
-from tuner.study.stale import looking_again
 from tuner.wire import Change, ConstraintChange, ConstraintPreview, Decision, ExplorationChange
 
 
@@ -330,6 +329,6 @@ def _proposed(study: Study, decision: Decision) -> Plan:
 def _decide(loop: Loop, moved: Study, plan: Plan, decision: Decision, how: str) -> None:
     """Store a decision as the study's next revision, and note it as an event."""
     because = f"; {decision.why}" if decision.why else ""
-    why = f"{how} by {decision.who}: {plan_in_words(plan)}{because}"
+    why = f"{how} by {decision.who}: {plan.in_words}{because}"
     loop.changes.revise(loop.changes.entering(moved), decision.who, why)
     loop.changes.note(str(moved.phase), why, moved.id)

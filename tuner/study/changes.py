@@ -5,22 +5,31 @@ Each change is stored first, then announced to the devices that wait for orders 
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import ParamSpec, TypeVar
 
 import db
 from tuner.core import (
+    Applied,
+    Device,
     Event,
     IllegalTransition,
+    Limit,
+    Measurement,
     Notice,
     Now,
     Outcome,
     Phase,
     Plan,
     Report,
+    StaleRevision,
     Study,
     Topic,
     Trial,
@@ -29,14 +38,46 @@ from tuner.core import (
     merged,
 )
 from tuner.rows import EachRow
-from tuner.study import advice, apart, control
-from tuner.study.ended import EndedTrials
-from tuner.study.telemetry import Telemetry
+from tuner.study import apart, control
 
 log = logging.getLogger(__name__)
 
 TUNER = "tuner"
 """Author of a revision that no operator requested."""
+MOST_LOOKS = 6
+MOST_KEPT = 20_000
+"""Number of trials kept, some 2 kB each; the least recently requested study is evicted first."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Telemetry:
+    """Receive events after they are stored; this one keeps nothing.
+
+    No method raises. Called from many threads.
+    """
+
+    def noted(self, kind: str) -> None:
+        """Note that an event of a kind was written."""
+
+    def measured(self, of: Study | Device, device: str, window: Measurement) -> None:
+        """Note a window of a device, in a trial, while holding or while it is only observed."""
+
+    def observed(self, device: Device, window: Measurement) -> None:
+        """Note a window of a device that is only observed."""
+
+    def held(self, study: Study, device: str, window: Measurement, limits: Sequence[Limit]) -> None:
+        """Note a window of a hold; `limits` are those under which it is held."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """Note how a trial ended."""
+
+    def applied(self, applied: Applied) -> None:
+        """Note that a device's setting differs from its last reported one."""
+
+    def suggested(self, policy: str, seconds: float) -> None:
+        """Note how many seconds the next step of a study while tuning took to decide."""
 
 
 @dataclass
@@ -55,7 +96,6 @@ class Changes:
     _locks: defaultdict[str, threading.RLock] = field(
         default_factory=lambda: defaultdict(threading.RLock)
     )
-
     _rows: dict[str, EachRow] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -125,7 +165,7 @@ class Changes:
     def note_withdrawn(self, study: Study, why: str) -> None:
         """Report that a study's former proposal, if any, can no longer be approved."""
         if study.proposed is not None:
-            plan = advice.plan_in_words(study.proposed)
+            plan = study.proposed.in_words
             self.note("withdrawn", f"{plan} is no longer proposed: {why}", study.id)
 
     def end_unreadable(self, study: UnreadableStudy, who: str, why: str) -> None:
@@ -199,3 +239,53 @@ class Changes:
     def trials(self, study: str) -> Sequence[Trial]:
         """Return all trials of a study by number; ended ones come from memory."""
         return self._ended.list(study)
+
+
+class EndedTrials:
+    """Keep ended trials, which never change; later ones are read from the store. Thread-safe.
+
+    The last kept trial is read again each time: if it differs, its study was deleted, and its name
+    given to a new one.
+    """
+
+    def __init__(self, trials: db.Trials, most: int = MOST_KEPT) -> None:
+        self._trials, self._most = trials, most
+        self._ended: OrderedDict[str, Sequence[Trial]] = OrderedDict()
+        self._kept = 0
+        self._lock = threading.Lock()
+
+    def list(self, study: str) -> Sequence[Trial]:
+        """Return all trials of a study by number."""
+        with self._lock:
+            ended = self._ended.get(study, ())
+        fresh = self._trials.list(study, ended[-1].number if ended else 1)
+        if ended and fresh[:1] != ended[-1:]:
+            ended, fresh = (), self._trials.list(study)
+        listed = (*ended[:-1], *fresh)
+        self._keep(study, tuple(takewhile(lambda trial: trial.state.final, listed)))
+        return listed
+
+    def _keep(self, study: str, ended: Sequence[Trial]) -> None:
+        """Cache the study's ended trials, and drop the oldest studies above the limit."""
+        with self._lock:
+            self._kept += len(ended) - len(self._ended.pop(study, ()))
+            self._ended[study] = ended
+            while self._kept > self._most:
+                self._kept -= len(self._ended.popitem(last=False)[1])
+
+
+def looking_again(act: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function so that it restarts if the study was changed since it was read.
+
+    For functions that read the study themselves and may run twice. Raises StaleRevision after six
+    attempts.
+    """
+
+    @functools.wraps(act)
+    def again(*args: P.args, **named: P.kwargs) -> R:
+        for _ in range(MOST_LOOKS - 1):
+            with suppress(StaleRevision):
+                return act(*args, **named)
+        return act(*args, **named)
+
+    return again

@@ -38,7 +38,6 @@ from tuner.core import (
     weigh,
     windows,
 )
-from tuner.study.looks import PROVEN, beyond_scatter
 from tuner.study.moves import (
     Assign,
     Move,
@@ -49,6 +48,7 @@ from tuner.study.moves import (
     rivals,
     without,
 )
+from tuner.study.sequential_tests import PROVEN, beyond_scatter
 from tuner.study.speculation_table import confirm_table, switches
 
 CONFIRM_WINDOWS = 2

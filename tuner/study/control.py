@@ -32,8 +32,8 @@ from tuner.core import (
 )
 from tuner.study import assignments
 from tuner.study.confirm import confirmation_load
-from tuner.study.drift import Cusum, relative_sd
 from tuner.study.moves import Assign, in_words
+from tuner.study.sequential_tests import Cusum, relative_sd
 
 
 def interval_s(terms: Terms) -> float:

@@ -1,13 +1,33 @@
-"""Why a study may not begin a trial now: a freeze, a closed window, or a used budget."""
+"""Why a study may not begin a trial now: a freeze, a closed maintenance window, or a used budget.
+
+Maintenance windows open by cron in a named time zone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+import functools
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
-from tuner.core import POWER, Exploration, Past, Phase, Study, Trial, called
-from tuner.moments import when
-from tuner.study.maintenance_windows import wait_for_window
+from apscheduler.triggers.cron import CronTrigger
+
+from tuner.core import (
+    POWER,
+    Exploration,
+    InvalidInput,
+    MaintenanceWindow,
+    Past,
+    Phase,
+    Study,
+    Trial,
+    called,
+)
+from tuner.moments import when, when_in_zone
+
+CRON_HINT = 'write five fields with names of days, like "0 2 * * sat"'
+SKIPPED = timedelta(hours=2)
+"""No time zone skips more of a day, except those that once moved over the date line."""
 
 
 def waits_to_explore(exploration: Exploration, now: datetime) -> str:
@@ -57,3 +77,78 @@ def _baseline_seconds(study: Study, trials: Sequence[Trial], tried: Sequence[Tri
     windows = [(t.measurement, t.shown[power]) for t in tried if t.measurement and power in t.shown]
     used_j = sum((w.seconds + w.overhead_s) * shown.mean for w, shown in windows)
     return used_j / baseline.mean
+
+
+def check_windows(exploration: Exploration) -> None:
+    """Check that every window can open.
+
+    Raises:
+        InvalidInput: a time zone is unknown, or a cron cannot be read or never opens.
+    """
+    _zone(exploration.time_zone)
+    for window in exploration.windows:
+        trigger = _trigger(window.cron, exploration.time_zone)
+        if trigger.get_next_fire_time(None, datetime(2026, 1, 1, tzinfo=UTC)) is None:
+            raise InvalidInput(f"cron {window.cron!r} never opens a window", hint=CRON_HINT)
+
+
+def wait_for_window(exploration: Exploration, now: datetime) -> str:
+    """Return the window that trials wait for, in its own time zone; empty if one is open or none needed."""
+    if not exploration.windows or any(
+        _is_open(window, exploration.time_zone, now) for window in exploration.windows
+    ):
+        return ""
+    coming = (next(_openings(w, exploration.time_zone, now), None) for w in exploration.windows)
+    opens = min((at for at in coming if at is not None), default=None)
+    return (
+        "no window opens any more" if opens is None else f"waits for window {when_in_zone(opens)}"
+    )
+
+
+def _is_open(window: MaintenanceWindow, time_zone: str, now: datetime) -> bool:
+    """Return whether a window is open at `now`: it opened less than its length ago."""
+    opened = next(_openings(window, time_zone, now - timedelta(hours=window.hours)), None)
+    return opened is not None and opened <= now
+
+
+def _openings(window: MaintenanceWindow, time_zone: str, after: datetime) -> Iterator[datetime]:
+    """Yield the openings of a window after a time, by the clocks of its zone.
+
+    A time skipped in spring opens the window that much later; an hour that comes twice in autumn
+    opens it once.
+    """
+    trigger = _trigger(window.cron, time_zone)
+    since = after - SKIPPED  # a start within a skipped hour misses its opening
+    while (opens := trigger.get_next_fire_time(None, since)) is not None:
+        if opens > after and not opens.fold:
+            yield opens.astimezone(UTC).astimezone(opens.tzinfo)
+        since = max(since, opens.astimezone(UTC)) + timedelta(minutes=1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _trigger(cron: str, time_zone: str) -> CronTrigger:
+    """Return the trigger of a window's openings.
+
+    APScheduler counts days of the week from Monday where cron counts from Sunday: names only.
+
+    Raises:
+        InvalidInput: the zone is unknown, or the cron cannot be read.
+    """
+    zone, fields = _zone(time_zone), cron.split()
+    if len(fields) != 5 or any(sign.isdigit() for sign in fields[4]):
+        raise InvalidInput(f"cron cannot be {cron!r}", hint=CRON_HINT)
+    try:
+        return CronTrigger.from_crontab(cron, timezone=zone)
+    except ValueError as error:
+        raise InvalidInput(f"cron cannot be {cron!r}: {error}", hint=CRON_HINT) from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Return a time zone. Raises InvalidInput if this machine has none of that name."""
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        raise InvalidInput(
+            f"time_zone cannot be {name!r}",
+            hint='write it like "Europe/Berlin" or "UTC"; a machine without tzdata knows UTC only',
+        ) from None

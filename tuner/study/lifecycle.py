@@ -24,6 +24,7 @@ from tuner.core import (
     Plan,
     Policy,
     Row,
+    Safety,
     Study,
     Trial,
     TrialState,
@@ -35,7 +36,6 @@ from tuner.core import (
     render_setting,
     windows,
 )
-from tuner.study.advice import advised
 from tuner.study.canary import staged
 from tuner.study.confirm import confirming
 from tuner.study.follow import up_to_confirmed
@@ -67,6 +67,23 @@ def next_step(past: Past, policy: Policy, device: str = "", says: Policy | None 
     `says` is the policy whose declarations count, if `policy` is an object that calls it elsewhere.
     """
     return staged(past.study, advised(past, _next(past, policy, device, says or policy)))
+
+
+def advised(past: Past, step: Step) -> Step:
+    """Replace a step's hold with a proposal if the study may only advise.
+
+    A baseline, too, is only proposed: no device is set before approval.
+    """
+    study = past.study
+    if study.terms.safety is not Safety.ADVISE or not isinstance(step, Move):
+        return step
+    if step.phase is not Phase.HOLDING or step.plan is None:
+        return step
+    if all(study.rests(row.setting) for row in step.plan.rows):
+        return replace(step, phase=Phase.PROPOSED)
+    limits = ", ".join(limit.in_short for limit in past.evidence.limits or ()) or "none"
+    waits = f"{step.plan.in_words} awaits approval"
+    return replace(step, phase=Phase.PROPOSED, why=f"{waits}: {step.why}; limits: {limits}")
 
 
 def _next(past: Past, policy: Policy, device: str, says: Policy) -> Step:

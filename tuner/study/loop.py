@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,22 +38,16 @@ from tuner.core import (
     TrialState,
     TuningError,
     Unreadable,
-    setting_key,
 )
 from tuner.study import apart, assignments, control, follow, lifecycle, like_holds, moves
-from tuner.study.changes import Changes
+from tuner.study.answers import Answered, Derived, News, poll_key
+from tuner.study.changes import Changes, Telemetry
 from tuner.study.control import LastControl
-from tuner.study.derived import Derived
 from tuner.study.exploring import over_budget, waits_to_explore
-from tuner.study.news import News
+from tuner.study.hold_reports import HoldReports
 from tuner.study.presence import Presence
 from tuner.study.registry import Registry
-from tuner.study.reports.hold_reports import HoldReports
-from tuner.study.reports.observed_reports import ObservedReports
-from tuner.study.reports.trial_reports import TrialReports
-from tuner.study.silence import Silence
-from tuner.study.steady import SteadyClock, boot_s
-from tuner.study.telemetry import Telemetry
+from tuner.study.trial_reports import Silence, TrialReports
 from tuner.wire import (
     Assignment,
     HoldOrder,
@@ -72,21 +67,31 @@ MOST_TRUSTED_S = 300.0
 Orders = Assignment | HoldOrder | Idle | Release
 
 
-PollKey = tuple[object, ...]
+def boot_s() -> float:
+    """Return the seconds since this machine started, also those in which it was suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The last assignment of a device, valid until news or another poll."""
+class SteadyClock:
+    """Seconds since 1970 by the wall clock of this start, counted on the monotonic clock since then."""
 
-    mark: int
-    key: PollKey
-    until: float
-    answer: HoldOrder | Release
+    def __init__(self, now: Now, monotonic: Callable[[], float]) -> None:
+        self._now, self._monotonic = now, monotonic
+        self._began_s = now().timestamp() - monotonic()
+        self._lead_s = 0.0
 
-    def holds_for(self, mark: int, key: PollKey, now: float) -> bool:
-        """Return whether the answer is still valid, without reading the store."""
-        return (self.mark, self.key) == (mark, key) and now < self.until
+    def __call__(self) -> float:
+        """Return the time in seconds."""
+        return self._began_s + self._monotonic()
+
+    def lead_s(self) -> float:
+        """Return the seconds by which the wall clock is ahead; work due at an hour is due by that clock."""
+        return self._now().timestamp() - self()
+
+    def stepped_s(self) -> float:
+        """Return the seconds by which the wall clock was set since the last call."""
+        before, self._lead_s = self._lead_s, self.lead_s()
+        return self._lead_s - before
 
 
 @dataclass
@@ -113,7 +118,6 @@ class Loop:
     changes: Changes = field(init=False)
     trial_reports: TrialReports = field(init=False)
     hold_reports: HoldReports = field(init=False)
-    observed_reports: ObservedReports = field(init=False)
     presence: Presence = field(init=False)
     news: News = field(default_factory=News)
     steady: SteadyClock = field(init=False)
@@ -136,7 +140,6 @@ class Loop:
             store, now, self.changes, telemetry, self._silence, self.abandon_s
         )
         self.hold_reports = HoldReports(store, now, self.changes, telemetry, self._hold_orders)
-        self.observed_reports = ObservedReports(store, now, self.changes, telemetry)
         self._registry = Registry(store, now, self.changes, telemetry, self.presence)
         store.bus.subscribe(self._on_notice)
 
@@ -171,7 +174,7 @@ class Loop:
             Conflict: a second agent serves the device, and this one is the first of the two.
         """
         news = self.presence.meet(device, poll)
-        mark, key = self.news.mark(device), _poll_key(poll)
+        mark, key = self.news.mark(device), poll_key(poll)
         last = self._answered.get(device)
         if last is not None and last.holds_for(mark, key, self.monotonic()):
             return last.answer
@@ -473,13 +476,6 @@ class Loop:
 
     def _lease_end(self) -> datetime:
         return self.now() + timedelta(seconds=self.lease_s)
-
-
-def _poll_key(poll: Poll) -> PollKey:
-    """Return the part of a poll that a hold or release depends on."""
-    held = poll.applied
-    applied = setting_key(held.setting), held.level, held.study, held.revision
-    return poll.agent, poll.holding, poll.revision, poll.unable, *applied
 
 
 def _waits_for(running: Sequence[Trial]) -> str:

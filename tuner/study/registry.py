@@ -18,10 +18,8 @@ from tuner.core import (
     render_setting,
     setting_key,
 )
-from tuner.study.changes import TUNER, Changes
+from tuner.study.changes import TUNER, Changes, Telemetry, looking_again
 from tuner.study.presence import Presence
-from tuner.study.stale import looking_again
-from tuner.study.telemetry import Telemetry
 
 
 @dataclass(frozen=True)

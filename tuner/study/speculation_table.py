@@ -28,8 +28,8 @@ from tuner.core import (
     setting_key,
     windows,
 )
-from tuner.study.looks import proven_t
 from tuner.study.moves import Assign
+from tuner.study.sequential_tests import proven_t
 
 ROUNDS, MOST_ROUNDS = 3, 6
 """Windows per arm that decide, and the most if they do not: our choice."""

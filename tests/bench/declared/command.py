@@ -27,7 +27,7 @@ from tuner.cli.output import echo_json, json_text, write_text
 from tuner.client.blocking import Client
 from tuner.client.tokens import read_token
 from tuner.core import ConfigError, Exploration, MaintenanceWindow
-from tuner.study.maintenance_windows import wait_for_window
+from tuner.study.exploring import wait_for_window
 from tuner.wire import FleetDiff
 
 KILLED_DEVICES = 4

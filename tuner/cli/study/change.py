@@ -15,7 +15,6 @@ from tuner.core import ConfigError, InvalidInput, Phase
 from tuner.moments import seconds
 from tuner.presentation.figures import how_many, joined
 from tuner.presentation.standing import status
-from tuner.study.advice import plan_in_words
 from tuner.wire import Change, Decision, StudyView
 
 Revision = Annotated[
@@ -76,7 +75,7 @@ def approve(
     """Hold the proposal of a study with `--safety advise`."""
     decision = Decision(who=user_name(), why=why, revision=revision, trial=trial)
     view = api.approve(study, decision)
-    held = plan_in_words(view.plan) if view.plan else "nothing"
+    held = view.plan.in_words if view.plan else "nothing"
     return Answer(view, f"study {view.id} is {view.phase}: {held}")
 
 

@@ -29,8 +29,8 @@ from tuner.service.budgets.divider import WattDivider
 from tuner.service.budgets.state import GroupState
 from tuner.service.creation import about
 from tuner.service.energy_price import EnergyPrice
+from tuner.study.changes import looking_again
 from tuner.study.loop import Loop
-from tuner.study.stale import looking_again
 from tuner.verbs.table import Verbs
 from tuner.wire import (
     AdmitDraft,

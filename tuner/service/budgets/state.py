@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from policies.budget.steps import LEAST_W, SILENT_S, GroupMember, GroupPlan
 from tuner.core import BudgetGroup, CapSchedule, CapStep, MemberRecord
-from tuner.study.steady import SteadyClock
+from tuner.study.loop import SteadyClock
 
 AWAY_S = 10.0
 """After this many seconds without a division, which is due every second, this tuner no longer leads."""

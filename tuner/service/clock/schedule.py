@@ -34,11 +34,11 @@ from tuner.core import (
 from tuner.moments import day
 from tuner.service.budgets.state import AWAY_S
 from tuner.service.clock.liveness import FORGOTTEN, TELL_S
+from tuner.study.answers import Derived
 from tuner.study.confirm import confirmation_load, duel
-from tuner.study.derived import Derived
-from tuner.study.drift import drift
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S
+from tuner.study.sequential_tests import drift
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from tuner.service.declared.diff import (
 )
 from tuner.service.declared.file import Desired, FleetFile, desired
 from tuner.service.study_changes import constrain, halt, revise, set_exploration
+from tuner.study.changes import looking_again
 from tuner.study.loop import Loop
-from tuner.study.stale import looking_again
 from tuner.typed_toml import TomlText
 from tuner.wire import Change, ConstraintChange, ExplorationChange, FleetDiff, FleetDraft
 

@@ -26,8 +26,8 @@ from tuner.core import (
 )
 from tuner.service.creation import about, drafted
 from tuner.service.energy_price import EnergyPrice, in_energy
+from tuner.study.exploring import check_windows
 from tuner.study.loop import Loop
-from tuner.study.maintenance_windows import check_windows
 from tuner.typed_toml import Filled, Table, TomlText, Way
 from tuner.wire import BudgetDraft, StudyDraft
 

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.core import Busy, Caller, StoreError, TuningError
 from tuner.service.access import Access
 from tuner.service.http.gate import refused
+from tuner.study.answers import News
 from tuner.study.loop import Loop
-from tuner.study.news import News
 from tuner.study.presence import MOST_AGAIN_S
 from tuner.wire import HoldReport, Receipt
 
@@ -369,13 +369,8 @@ class HeldWindows:
         """Store the reports of a batch whose callers own their devices, in one call."""
         refused = [self._refusal(caller, message.device) for caller, message in reports]
         own = [message for (_, message), no in zip(reports, refused, strict=True) if no is None]
-        of_studies, observed = ([m for m in own if bool(m.study) is has] for has in (True, False))
-        held = iter(self._loop.hold_reports.observe_all(of_studies) if of_studies else ())
-        alone = iter(self._loop.observed_reports.observe_all(observed) if observed else ())
-        return [
-            no or next(held if message.study else alone)
-            for (_, message), no in zip(reports, refused, strict=True)
-        ]
+        answers = iter(self._loop.hold_reports.observe_all(own))
+        return [no or next(answers) for no in refused]
 
     def _refusal(self, caller: Caller, device: str) -> TuningError | None:
         """Return the refusal of a caller that does not own the device, else None."""

@@ -23,7 +23,7 @@ from tuner.core import (
     judge,
     window_energy,
 )
-from tuner.study.telemetry import Telemetry
+from tuner.study.changes import Telemetry
 
 MOST_DEVICES = 1_000
 """The most devices with their own series; counts of all further devices go to `OTHER`."""

@@ -25,8 +25,8 @@ from tuner.config import TunerConfig
 from tuner.core import ConfigError, Event, LinkError
 from tuner.destinations import Email, Subject, Webhook
 from tuner.moments import when
+from tuner.study.hold_reports import BROKEN
 from tuner.study.moves import LIMIT_NOT_MET
-from tuner.study.reports.hold_reports import BROKEN
 
 Severity = Literal["info", "warning", "critical"]
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from tuner.service.declared.export import exported
 from tuner.service.metrics.counts import Counts
 from tuner.service.metrics.fleet_metrics import FleetCollector
 from tuner.service.operations import Operations
-from tuner.study.silence import Silence
+from tuner.study.trial_reports import Silence
 from tuner.wire import BudgetDraft, Change, HoldReport, Poll, Receipt, Release, StudyDraft
 
 HURT = "badc0ffe"

@@ -22,7 +22,7 @@ from tuner.core import (
     Terms,
     Trial,
 )
-from tuner.study.advice import advised, plan_in_words
+from tuner.study.lifecycle import advised
 from tuner.study.moves import Assign, Move, Rest, Step, hold_baseline
 from tuner.wire import Assignment, HoldOrder, Release
 
@@ -85,7 +85,7 @@ def test_a_baseline_that_breaks_a_limit_is_reported_first() -> None:
 
 def test_a_plan_is_listed_row_by_row() -> None:
     plan = Plan((Row(3.0, setting(600)), Row(math.inf, setting())), by="requests_in_system")
-    assert plan_in_words(plan) == (
+    assert plan.in_words == (
         "requests_in_system below 3: gpu.clock_mhz=600 batch_size=1; "
         "else gpu.clock_mhz=1000 batch_size=1"
     )

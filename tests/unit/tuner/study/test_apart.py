@@ -31,7 +31,7 @@ from tuner.core import (
 from tuner.study import apart
 from tuner.study.lifecycle import FAILED_IN_A_ROW
 from tuner.study.loop import Loop
-from tuner.study.reports.trial_reports import MOST_ABANDONED
+from tuner.study.trial_reports import MOST_ABANDONED
 from tuner.wire import Assignment, HoldOrder, Idle, Renewal
 
 ORDER = tuple(setting(clock, batch) for batch in (1, 2) for clock in (800, 600, 400))

@@ -35,8 +35,8 @@ from tuner.study.confirm import (
     most_tries,
 )
 from tuner.study.lifecycle import next_step
-from tuner.study.looks import beyond_scatter
 from tuner.study.moves import Assign, Move
+from tuner.study.sequential_tests import beyond_scatter
 
 BY = "requests_in_system"
 TUNED = [

@@ -30,7 +30,7 @@ from tuner.core import (
 )
 from tuner.service.operations import Operations
 from tuner.study.lifecycle import FAILED_IN_A_ROW
-from tuner.study.reports.trial_reports import MOST_ABANDONED, MOST_LATE
+from tuner.study.trial_reports import MOST_ABANDONED, MOST_LATE
 from tuner.wire import (
     Assignment,
     Change,

@@ -11,8 +11,8 @@ from db import Store
 from tests.builders import Descend, Time, applied, completed, device, study
 from tests.stores import memory_store
 from tuner.core import Level, Outcome, Phase, Setting, Study
+from tuner.study.changes import Telemetry
 from tuner.study.loop import Loop
-from tuner.study.telemetry import Telemetry
 from tuner.wire import (
     Assignment,
     HoldOrder,

@@ -164,7 +164,7 @@ def test_windows_of_a_device_that_is_no_longer_observed_stay_readable() -> None:
     site.verbs.loop.register(device("sim", space=Space(()), observed=True))
     own = window(6.0, 110.0)
     sent = HoldReport(device="sim", study="", revision=0, setting={}, measurement=own)
-    site.verbs.loop.observed_reports.observe_all([sent])
+    site.verbs.loop.hold_reports.observe_all([sent])
     site.verbs.loop.register(device("sim"))
     for since in (None, own.started_at + timedelta(seconds=1)):
         assert site.verbs.observed("sim", since).last == own.started_at

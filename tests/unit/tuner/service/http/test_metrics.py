@@ -16,7 +16,7 @@ from db.sql.devices import Devices
 from db.sql.studies import Studies
 from db.sql.trials import Trials
 from tests.builders import applied, device, setting
-from tests.unit.tuner.study.test_telemetry import report
+from tests.unit.tuner.study.test_changes import report
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.config import OWN_METRIC_LABELS
 from tuner.core import AccessRole, Delivery, Level, StoreError

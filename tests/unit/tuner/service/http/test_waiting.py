@@ -26,8 +26,8 @@ from tuner.service.http.waiting import (
     ask_again,
 )
 from tuner.service.operations import Operations
+from tuner.study.answers import News
 from tuner.study.loop import MOST_TRUSTED_S, Loop
-from tuner.study.news import News
 from tuner.study.presence import MOST_AGAIN_S
 from tuner.wire import Change, HoldOrder, Idle, Release
 

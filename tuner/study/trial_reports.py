@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import db
 from tuner.core import (
     Conflict,
+    InvalidInput,
+    Lease,
     Mode,
     NotFound,
     Now,
+    Outcome,
     Phase,
     Report,
     StaleToken,
     Study,
     Trial,
     TrialCare,
+    TrialState,
     Unreadable,
+    implausible,
+    refuse_negative,
 )
-from tuner.study.changes import Changes
-from tuner.study.reports.credible import credible, require_member, without_samples
-from tuner.study.silence import Silence
-from tuner.study.stale import looking_again
-from tuner.study.telemetry import Telemetry
+from tuner.study.changes import Changes, Telemetry, looking_again
 from tuner.wire import Receipt, StepReport, TrialReport
 
 log = logging.getLogger(__name__)
@@ -31,6 +36,54 @@ log = logging.getLogger(__name__)
 MOST_ABANDONED = 3
 MOST_LATE = 8
 """Number of late reports of a trial kept from each device."""
+AWAY_S = 60.0
+"""After this time without a check of all trials, due every 10 s, the tuner itself was not listening."""
+
+
+class Silence:
+    """Time since leases and trials last changed in the store, on a monotonic clock in seconds.
+
+    Stored times are wall time, which may step, and may come from another tuner on the same
+    database: only their change counts. A value seen for the first time counts as just changed.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], lease_s: float, abandon_s: float) -> None:
+        self._monotonic = monotonic
+        self._lease_s, self._abandon_s = lease_s, abandon_s
+        self._looked_at = monotonic()
+        self._seen: dict[Hashable, tuple[object, float]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Wrap a check of all trials; a failed one does not count.
+
+        After a long pause (suspended, without its database) all times start again.
+        """
+        if self._monotonic() - self._looked_at > AWAY_S:
+            with self._lock:
+                self._seen.clear()
+        yield
+        self._looked_at = self._monotonic()
+
+    def in_time(self, lease: Lease) -> bool:
+        """Return whether a lease is still valid."""
+        return self._seconds(lease.device, (lease.token, lease.expires_at)) < self._lease_s
+
+    def abandoned(self, care: TrialCare) -> bool:
+        """Return whether a trial had no contact for long, under any lease on its devices."""
+        own = care.study, care.trial
+        return self._seconds(own, care) > self._lease_s + self._abandon_s
+
+    def _seconds(self, of: Hashable, stored: object) -> float:
+        """Return the seconds since the stored value last changed."""
+        now = self._monotonic()
+        with self._lock:
+            previous, since = self._seen.get(of, (None, now))
+            if previous != stored:
+                self._seen[of] = stored, now
+                return 0.0
+            return now - since
 
 
 @dataclass(frozen=True)
@@ -187,3 +240,35 @@ class TrialReports:
             )
             self.changes.abort(study, pause_reason)  # the trials of other devices alone
             self.changes.move(self.store.studies.get(study.id), Phase.PAUSED, pause_reason)
+
+
+def require_member(device: str, study: Study) -> None:
+    """Raise InvalidInput if the reporting device does not belong to the study."""
+    if device not in study.devices:
+        raise InvalidInput(f"study {study.id} does not have the device {device}")
+
+
+def credible(outcome: Outcome, study: Study) -> Outcome:
+    """Return an outcome without its window if the window's numbers are implausible.
+
+    Raises:
+        MeasurementError: a quantity that cannot be negative is below zero.
+    """
+    window = outcome.measurement
+    if window is None:
+        return outcome
+    refuse_negative(window.estimates, study.quantities)
+    why = implausible(window, study.quantities)
+    if not why:
+        return outcome
+    state = TrialState.CONTAMINATED if outcome.state.evidence else outcome.state
+    reason = f"implausible: {why}; window discarded; check the meter"
+    return Outcome(state=state, reason="; ".join(filter(None, (outcome.reason, reason))))
+
+
+def without_samples(outcome: Outcome) -> Outcome:
+    """Return an outcome without the raw values of its window."""
+    window = outcome.measurement
+    return (
+        outcome if window is None else replace(outcome, measurement=replace(window, samples=None))
+    )

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import Phase
 from tuner.service.operations import Operations
-from tuner.study.news import News
+from tuner.study.answers import News
 from tuner.wire import Change
 
 

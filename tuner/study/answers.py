@@ -1,12 +1,22 @@
-"""Wakes devices that wait for orders when new ones may exist, instead of polling."""
+"""Answers to polls: valid until there is news of the device, or a new revision or trial of its study.
+
+Devices that wait for orders are woken by news instead of polling.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tuner.core import Study, setting_key
+from tuner.wire import HoldOrder, Poll, Release
 
 Wake = Callable[[], None]
+PollKey = tuple[object, ...]
+T = TypeVar("T")
 
 
 class News:
@@ -64,3 +74,46 @@ class News:
             self._waiting.clear()
         for wake in woken:
             wake()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The last assignment of a device, valid until news or another poll."""
+
+    mark: int
+    key: PollKey
+    until: float
+    answer: HoldOrder | Release
+
+    def holds_for(self, mark: int, key: PollKey, now: float) -> bool:
+        """Return whether the answer is still valid, without reading the store."""
+        return (self.mark, self.key) == (mark, key) and now < self.until
+
+
+def poll_key(poll: Poll) -> PollKey:
+    """Return the part of a poll that a hold or release depends on."""
+    held = poll.applied
+    applied = setting_key(held.setting), held.level, held.study, held.revision
+    return poll.agent, poll.holding, poll.revision, poll.unable, *applied
+
+
+class Derived(Generic[T]):
+    """Keep the latest value of each study; recompute it at another revision or after a new trial.
+
+    Call `get` only if all trials have ended. `trials` is their number, read before that was checked.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[int, int], T]] = {}
+
+    def get(self, study: Study, trials: int, compute: Callable[[], T]) -> T:
+        """Return the value at the study's revision and number of trials."""
+        at, cached = (study.revision, trials), self._kept.get(study.id)
+        if cached is None or cached[0] != at:
+            cached = self._kept[study.id] = at, compute()
+        return cached[1]
+
+    def latest(self, study: str) -> T | None:
+        """Return the last computed value; None before the first."""
+        cached = self._kept.get(study)
+        return None if cached is None else cached[1]

@@ -1,4 +1,7 @@
-"""Reports of holds: windows to keep and bill, a canary's windows to judge, and ended holds."""
+"""Reports of held windows: to keep and bill, to judge a canary by, and of ended holds.
+
+A device that is only observed reports its windows in the same way, of no study.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ import db
 from tuner.core import (
     ENERGY,
     HELD,
+    Device,
     HeldRange,
     InvalidInput,
+    Measurement,
     NotFound,
     Now,
     Observation,
@@ -21,14 +26,13 @@ from tuner.core import (
     TuningError,
     Unreadable,
     called,
+    implausible,
 )
 from tuner.study import canary
+from tuner.study.answers import Derived
 from tuner.study.assignments import limits_held
-from tuner.study.changes import Changes
-from tuner.study.derived import Derived
-from tuner.study.reports.credible import held_doubt, require_member
-from tuner.study.stale import looking_again
-from tuner.study.telemetry import Telemetry
+from tuner.study.changes import Changes, Telemetry, looking_again
+from tuner.study.trial_reports import require_member
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 MOST_CANARY_WINDOWS = 200
@@ -58,45 +62,61 @@ class HoldReports:
         return outcome
 
     def observe_all(self, messages: Sequence[HoldReport]) -> Sequence[Receipt | TuningError]:
-        """Record reports of holds, all windows in one transaction; a refusal is that report's answer.
+        """Record reports, all windows in one transaction; a refusal is that report's answer.
 
         Raises:
             StoreError: the database does not answer.
         """
-        listed = self.store.studies.list(among={message.study for message in messages})
-        studies = {study.id: study for study in listed}
-        doubts = {
-            n: why
-            for n, m in enumerate(messages)
-            if m.study in studies and (why := held_doubt(m, studies[m.study]))
-        }
-        judged = [
-            (m, o)
-            for n, m in enumerate(messages)
-            if n not in doubts and (o := self._observation(m)) is not None
-        ]
         try:
-            for message in messages:
-                if message.study not in studies:
-                    studies[message.study] = self.store.studies.get(message.study)
-                require_member(message.device, studies[message.study])
-            new = self.store.observations.add_all([observation for _, observation in judged])
+            owners = self._owners(messages)
+            doubts = [_doubt(m, o) for m, o in zip(messages, owners, strict=True)]
+            judged = [
+                (owner, message, window)
+                for message, owner, doubt in zip(messages, owners, doubts, strict=True)
+                if not doubt and (window := self._observation(message)) is not None
+            ]
+            new = self.store.observations.add_all([window for *_, window in judged])
         except (NotFound, InvalidInput, Unreadable) as error:
             if len(messages) == 1:
                 return [error]
             return [answer for message in messages for answer in self.observe_all([message])]
-        self._note_doubts([(messages[n], why) for n, why in doubts.items()])
-        for message in (m for (m, _), added in zip(judged, new, strict=True) if added):
-            self._note_held(studies[message.study], message)
-            if why := self._unbilled(studies[message.study], message):
-                self._note_doubts([(message, why)])
-        return [self._held(studies[message.study], message) for message in messages]
+        for message, why in zip(messages, doubts, strict=True):
+            self._note_doubt(message, why)
+        for (owner, message, window), added in zip(judged, new, strict=True):
+            if added:
+                self._note_kept(owner, message, window.measurement)
+        return [
+            self._held(owner, message) if isinstance(owner, Study) else Receipt(result="kept")
+            for message, owner in zip(messages, owners, strict=True)
+        ]
 
-    def _unbilled(self, study: Study, message: HoldReport) -> str:
+    def _owners(self, messages: Sequence[HoldReport]) -> list[Study | Device]:
+        """Return the study of each report, or the device that is only observed.
+
+        Raises:
+            NotFound: there is no such study or device.
+            InvalidInput: the report is not of that device or study.
+            Unreadable: what is stored of it cannot be read.
+        """
+        studies = {s.id: s for s in self.store.studies.list(among={m.study for m in messages})}
+        devices = {m.device: self.store.devices.get(m.device) for m in messages if not m.study}
+        owners = list[Study | Device]()
+        for message in messages:
+            if message.study:
+                study = studies.get(message.study) or self.store.studies.get(message.study)
+                require_member(message.device, study)
+                owners.append(study)
+                continue
+            device = devices[message.device]
+            if message.measurement is None or not device.observed:
+                raise InvalidInput(f"{device.id} is not only observed, and its report has no study")
+            owners.append(device)
+        return owners
+
+    def _unbilled(self, study: Study, device: str, window: Measurement) -> str:
         """Return why a kept window does not count towards the saving; empty if it does."""
-        window, key = message.measurement, (message.study, message.device)
-        energy = called(ENERGY, study.quantities)
-        if window is None or energy not in window.estimates:
+        key, energy = (study.id, device), called(ENERGY, study.quantities)
+        if energy not in window.estimates:
             return ""
         end = window.started_at + timedelta(seconds=window.seconds)
         until = self._held_until.get(key, window.started_at)
@@ -114,12 +134,11 @@ class HoldReports:
         windows = (trial.measurement for trial in self.changes.trials(study.id))
         return HeldRange.of((w for w in windows if w is not None), study.quantities)
 
-    def _note_doubts(self, doubts: Sequence[tuple[HoldReport, str]]) -> None:
-        """Report why held windows do not count: once for each device's hold in a study."""
-        for message, why in doubts:
-            if (key := (message.study, message.device)) not in self._doubted:
-                self._doubted.add(key)
-                self.changes.note("implausible", why, *key)
+    def _note_doubt(self, message: HoldReport, why: str) -> None:
+        """Report why a device's windows do not count: once for each study; nothing without a reason."""
+        if why and (key := (message.study, message.device)) not in self._doubted:
+            self._doubted.add(key)
+            self.changes.note("implausible", why, *key)
 
     def _observation(self, message: HoldReport) -> Observation | None:
         """Return the report's window as an observation, or None if it has no window."""
@@ -128,16 +147,19 @@ class HoldReports:
         return Observation(
             study=message.study,
             device=message.device,
-            setting=message.setting,
+            setting=message.setting if message.study else {},
             measurement=message.measurement,
             at=self.now(),
         )
 
-    def _note_held(self, study: Study, message: HoldReport) -> None:
-        assert message.measurement is not None
-        limits = limits_held(self.orders.latest(study.id), message.revision, message.setting)
-        self.telemetry.measured(study, message.device, message.measurement)
-        self.telemetry.held(study, message.device, message.measurement, limits)
+    def _note_kept(self, owner: Study | Device, message: HoldReport, window: Measurement) -> None:
+        self.telemetry.measured(owner, message.device, window)
+        if isinstance(owner, Device):
+            self.telemetry.observed(owner, window)
+            return
+        limits = limits_held(self.orders.latest(owner.id), message.revision, message.setting)
+        self.telemetry.held(owner, message.device, window, limits)
+        self._note_doubt(message, self._unbilled(owner, message.device, window))
 
     def _held(self, study: Study, message: HoldReport) -> Receipt | TuningError:
         """Return the receipt for a hold's window that is kept, or its refusal."""
@@ -185,3 +207,11 @@ class HoldReports:
             self.changes.move(study, Phase.HOLDING, result.why, study.plan)
             return
         self.changes.start_over(study, f"the canary contradicts its plan: {result.why}")
+
+
+def _doubt(message: HoldReport, owner: Study | Device) -> str:
+    """Return why a window's numbers are implausible, as text of an event; empty if they are not."""
+    window = message.measurement
+    why = "" if window is None else implausible(window, owner.quantities)
+    kind = "a held" if message.study else "an observed"
+    return why and f"{kind} window was discarded: {why}; check the meter"

@@ -1,4 +1,4 @@
-"""Windows of a hold with impossible claims: stored, not billed, and noted once."""
+"""Held windows with impossible claims are stored, not billed, and noted once; observed ones are kept."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
-from tests.builders import START, saved, window
+from db.schema import DeviceRow
+from tests.builders import START, device, saved, window
 from tests.unit.tuner.study.worlds import World, truth
-from tuner.core import Estimate, Load, Measurement
+from tuner.core import Estimate, Load, Measurement, NotFound, Space, Unreadable
 from tuner.service.operations import Operations
-from tuner.wire import HoldOrder, HoldReport
+from tuner.wire import HoldOrder, HoldReport, Receipt
 
 
 def told(world: World, order: HoldOrder, seen: Measurement) -> None:
@@ -83,3 +85,18 @@ def test_a_held_window_of_zero_energy_is_not_kept(world: World) -> None:
     told(world, order, held(1, estimates={"energy_j": Estimate.of_mean(0.0, 0.0)}))
     assert world.store.observations.list("s1") == ()
     assert "energy_j is 0 J" in doubts(world)[0]
+
+
+def test_a_device_that_cannot_be_read_costs_no_other_its_window() -> None:
+    world = World()
+    for name in ("good", "hurt"):
+        world.store.devices.put(device(name, space=Space(()), observed=True))
+    with world.store.devices._database.write() as connection:
+        connection.execute(update(DeviceRow).where(DeviceRow.id == "hurt").values(description={}))
+    sent = [
+        HoldReport(device=name, study="", revision=0, setting={}, measurement=window(6.0, 110.0))
+        for name in ("gone", "hurt", "good")
+    ]
+    answers = world.loop.hold_reports.observe_all(sent)
+    assert [type(answer) for answer in answers] == [NotFound, Unreadable, Receipt]
+    assert len(world.store.observations.observed("good", START, 9)) == 1

@@ -1,1 +1,0 @@
-"""Reports of trials and holds from agents, and their plausibility checks."""
