@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally
 from tuner.core import (
+    FAILURES,
     Clock,
     Context,
     Estimate,
@@ -158,4 +159,6 @@ class LoadWindow:
         facts, latencies = (own,) if self._counted else (), None
         if last:
             latencies = Latencies.of([1000.0 * s for s in tally.latencies_s], together)
-        return Reading(totals, shown_by(tally, together), facts=facts, latencies=latencies)
+        whys = ", ".join(f"{n} × {why}" for why, n in tally.failures.items())
+        notes = {FAILURES: whys} if whys else {}
+        return Reading(totals, shown_by(tally, together), notes, facts, latencies)

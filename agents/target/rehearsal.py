@@ -14,7 +14,7 @@ from agents.host.symptoms import Symptom
 from agents.target.side import LiveSignal, MeasuresRuns, Side
 from agents.target.target import Target
 from agents.target.window import TargetWindow, Usage
-from tuner.core import ONE_WITNESS, Clock, Estimate, Knob, Setting, TuningError, Value
+from tuner.core import FAILURES, ONE_WITNESS, Clock, Estimate, Knob, Setting, TuningError, Value
 
 READS = 5
 LONGER = 6
@@ -62,11 +62,8 @@ def _knob(side: Side, knob: Knob, original: Setting, clock: Clock) -> Symptom:
     """Set a knob to another value and back."""
     value = _other(side, knob, original)
     if value is None:
-        return Symptom(
-            knob.name,
-            True,
-            f"{original[knob.name]}; no other value is allowed with the other knobs",
-        )
+        why = "no other value is allowed with the other knobs"
+        return Symptom(knob.name, True, f"{original[knob.name]}; {why}")
     began = clock.monotonic()
     try:
         side.actuator.apply({**original, knob.name: value})
@@ -98,27 +95,22 @@ def _window(side: Side, clock: Clock, seconds: float) -> Generator[Symptom, None
         yield _failed("the meter", error)
         return {}
     load = window.load()
-    summary = f"{load.completed} items and {load.failed} failures in {window.seconds:.3g} s"
-    yield Symptom("the meter", load.completed > 0 and not load.failed, summary,
-                  "" if load.completed else "keep the workload busy, or add a [load]")  # fmt: skip
-    if one_witness := window.notes().get(ONE_WITNESS):
-        yield Symptom("second witness", False, one_witness)
+    notes = window.notes()
+    whys = f" ({notes[FAILURES]})" if FAILURES in notes else ""
+    summary = f"{load.completed} items and {load.failed} failures{whys} in {window.seconds:.3g} s"
+    hint = "check the requests of [load]" if whys else "keep the workload busy, or add a [load]"
+    met = load.completed > 0 and not load.failed
+    yield Symptom("the meter", met, summary, "" if load.completed else hint)
+    if ONE_WITNESS in notes:
+        yield Symptom("second witness", False, notes[ONE_WITNESS])
     estimates = window.estimates()
     for metric in side.metrics:
-        estimate = estimates.get(metric.name)
-        if estimate is None:
-            yield Symptom(
-                metric.name,
-                False,
-                "not measured",
-                "check that there is load, or give a longer --window",
-            )
+        name, unit = metric.name, metric.quantity.unit
+        if (shown := estimates.get(name)) is None:
+            hint = "check that there is load, or give a longer --window"
+            yield Symptom(name, False, "not measured", hint)
         else:
-            yield Symptom(
-                metric.name,
-                True,
-                f"{estimate.mean:.4g} ± {estimate.stderr:.2g} {metric.quantity.unit}",
-            )
+            yield Symptom(name, True, f"{shown.mean:.4g} ± {shown.stderr:.2g} {unit}")
     return estimates
 
 

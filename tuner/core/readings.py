@@ -10,8 +10,10 @@ from tuner.core.facts import Fact
 from tuner.core.measurements import ABSURD, Estimate
 from tuner.core.samples import Latencies
 
-__all__ = ["FOREIGN_LOAD", "POWER_PROFILES", "Reading"]
+__all__ = ["FAILURES", "FOREIGN_LOAD", "POWER_PROFILES", "Reading"]
 
+FAILURES = "failures"
+"""The subject of a note: the failed requests of our load, by reason."""
 FOREIGN_LOAD = "foreign_load"
 """The subject of a note: why the share of other processes on a device is unknown."""
 POWER_PROFILES = "power_profiles"

@@ -11,7 +11,7 @@ from itertools import accumulate
 from agents.host.host import HostClock
 from agents.load.generator import LoadShape, Tally
 from agents.load.meter import LoadMeter, Totals, shown_by
-from tuner.core import Reading
+from tuner.core import FAILURES, Reading
 
 
 def test_a_service_that_stalled_past_the_end_has_latencies_and_no_throughput() -> None:
@@ -35,6 +35,14 @@ class Answering:
 
     def close(self) -> None:
         self.closed = True
+
+
+class Refusing(Answering):
+    """A connection to a service that refuses every request."""
+
+    def send(self) -> str:
+        super().send()
+        return "HTTP 405"
 
 
 def shown(counts: Mapping[str, float]) -> Reading:
@@ -62,6 +70,15 @@ def test_the_services_own_count_is_used_and_a_batchs_items_are_one_observation()
     reading = shown({"items": 4000.0, "cpu_s": 2.0, "batches": 4.0})
     assert reading.totals == {"items": 4000.0, "failed": 0.0, "cpu_s": 2.0}
     assert reading.estimates["latency_p99_ms"].n == 1
+
+
+def test_failed_requests_are_noted_by_reason() -> None:
+    meter = LoadMeter(Refusing, LoadShape(2), lambda: dict, HostClock(), 0)
+    window = meter.start()
+    while not window.read().totals["failed"]:
+        time.sleep(0.001)
+    reading = window.stop()
+    assert reading.notes == {FAILURES: f"{reading.totals['failed']:g} × HTTP 405"}
 
 
 def of(latencies_s: Sequence[float]) -> Tally:

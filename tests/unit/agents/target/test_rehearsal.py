@@ -13,7 +13,16 @@ from agents.host.symptoms import Symptom
 from agents.target.rehearsal import rehearse
 from agents.target.side import Side
 from tests.fakes import Rig
-from tuner.core import ActuationError, Estimate, MeasurementError, Metric, Reading, Scope, Setting
+from tuner.core import (
+    FAILURES,
+    ActuationError,
+    Estimate,
+    MeasurementError,
+    Metric,
+    Reading,
+    Scope,
+    Setting,
+)
 
 
 class Deaf:
@@ -85,6 +94,23 @@ def test_an_unset_knob_is_listed_with_its_reason(
 def test_a_silent_meter_is_reported(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side.meter, "start", refusing)
     assert told(side)["the meter"].seen == "the service tells no histogram"
+
+
+class Refused:
+    """A window in which the service refused every request of our load."""
+
+    def read(self) -> Reading:
+        return Reading({"items": 0.0, "failed": 9.0}, notes={FAILURES: "9 × HTTP 405"})
+
+    stop = read
+
+
+def test_refused_requests_are_reported_with_their_reason(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side.meter, "start", Refused)
+    symptom = told(side)["the meter"]
+    assert "9 failures (9 × HTTP 405)" in symptom.seen and "[load]" in symptom.cure
 
 
 class Shown:
