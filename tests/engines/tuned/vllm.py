@@ -36,7 +36,7 @@ from tuner.cli.run.llm import LlmRequest, write_files
 from tuner.core import Setting, Value
 
 FLAGS: Mapping[str, tuple[int, ...]] = {
-    "max_num_seqs": (128, 4, 2),
+    "max_num_seqs": (128, 2),
     "max_num_batched_tokens": (2048, 256),
     SPECULATIVE_TOKENS: (0, 3),
 }
@@ -48,7 +48,7 @@ LOAD = f"callers={CALLERS},prompt=32,output=24"
 LIMITS = {"ttft_p95_ms": 1.5, "tpot_p95_ms": 1.2}
 """The most of each metric, relative to the defaults."""
 SHOWN = ("ttft_p95_ms", METRIC, "tpot_p95_ms", "throughput_per_s")
-WINDOW_S, TRIALS, ROUNDS, PROMPTS = 8.0, 6, 4, 48
+WINDOW_S, TRIALS, ROUNDS, PROMPTS = 8.0, 5, 4, 48
 DEADLINE_S = 2700.0
 PARTS = ("study", "sweep", "turns")
 NUMBER = "_benchmark_name"
