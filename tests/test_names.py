@@ -123,7 +123,6 @@ def test_words_of_the_dialect_in_a_name_are_found(name: str, words: set[str]) ->
         ("policies", {"torch", "numpy"}),
         ("tuner.client", {"torch", "numpy", "sqlalchemy", "fastapi", "pandas", "matplotlib"}),
         ("tuner.exports.mlflow", {"mlflow", "sqlalchemy", "torch"}),
-        ("tuner.exports.optuna", {"optuna", "sqlalchemy", "torch"}),
     ],
 )
 def test_importing_a_module_does_not_import_optional_packages(module: str, heavy: set[str]) -> None:

@@ -60,6 +60,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Click's, or Typer's own
         """Return the called command, imported."""
+        path = f"{ctx.command_path} {args[0]}".partition(" ")[2]
+        if where := REMOVED.get((path, "")):
+            raise InvalidInput(f"jouletune no longer has `{path}`", hint=where)
         name, command, rest = super().resolve_command(ctx, args)
         return name, below(self, name) if name else command, rest
 
@@ -250,6 +253,10 @@ def _exit_code(error: TuningError) -> int:
 
 
 REMOVED = {
+    (
+        "export optuna",
+        "",
+    ): "use `jouletune export mlflow`, or `jouletune history --format csv` with Optuna's create_trial",
     ("run", "--energy-share"): "give it to `jouletune study create`",
     ("packrat measure", "--plot"): "draw the points of --out FILE.csv yourself",
     ("packrat plan", "--mixed"): "remove it: instances may differ",
@@ -259,7 +266,7 @@ REMOVED = {
         "--uniform",
     ): "call best_packing(…, mixed=False) of policies.packrat in Python",
 }
-"""Removed options, each with its replacement."""
+"""Removed options of commands, and removed commands (no option), each with its replacement."""
 
 PYDANTICS = "Value error, "
 """Prefix of Pydantic's messages under some releases of Typer."""

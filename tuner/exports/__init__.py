@@ -1,1 +1,1 @@
-"""Export studies to other dashboards. An export may be repeated, and adds only new data."""
+"""Export studies and windows to others' systems."""

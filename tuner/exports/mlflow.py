@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tuner.core import ConfigError, Phase, StoreError, TrialState
-from tuner.exports.studies import (
-    STUDY,
-    TRIAL,
-    ExportCount,
-    ExportedStudy,
-    circumstances,
-    first_line,
-    numbers,
-    shown_url,
-    trial_id,
-)
 from tuner.presentation.texts import changed_fields
-from tuner.wire import StudyReport, TrialView
+from tuner.wire import StudyReport, StudyView, TrialView
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
+STUDY = "jouletune.study"
+TRIAL = "jouletune.trial"
+"""The names of the tags with the ids of a study and a trial, by which an export finds existing runs."""
 EXPERIMENT = "jouletune"
 LONGEST_TAG = 5000
 LONGEST_PARAM = 6000
@@ -38,6 +34,28 @@ ENDED = {
     TrialState.ABORTED: "KILLED",
 }
 """MLflow's status of a run by the trial's final state; FAILED for any other state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedStudy:
+    """A study's report and its trials."""
+
+    report: StudyReport
+    trials: tuple[TrialView, ...]
+
+    @property
+    def view(self) -> StudyView:
+        """The present state of the study."""
+        return self.report.study
+
+    @property
+    def ended(self) -> Iterator[TrialView]:
+        """The trials that have ended; a later export adds the others."""
+        return (trial for trial in self.trials if trial.state.final)
+
+
+ExportCount = Counter[str]
+"""The numbers of trials that an export `added`, `changed`, or left as they were (`known`)."""
 
 
 class MlflowExport:
@@ -232,3 +250,43 @@ def _short(tags: Mapping[str, str]) -> dict[str, str]:
 def _ms(at: datetime) -> int:
     """Return a time in milliseconds since 1970, as MLflow stores it."""
     return int(at.timestamp() * 1000)
+
+
+def trial_id(trial: TrialView) -> str:
+    """Return a trial's id across studies: `STUDY:NUMBER`."""
+    return f"{trial.study}:{trial.number}"
+
+
+def numbers(trial: TrialView) -> dict[str, float]:
+    """Return each metric's mean, its standard error, and its bounds, as far as they are finite."""
+    finite: dict[str, float] = {}
+    for name, estimate in trial.metrics.items():
+        parts = {"": estimate.mean, ".stderr": estimate.stderr}
+        parts |= {".low": estimate.low, ".high": estimate.high}
+        finite |= {f"{name}{part}": v for part, v in parts.items() if math.isfinite(v)}
+    return finite
+
+
+def circumstances(trial: TrialView) -> dict[str, str]:
+    """Return further data of a trial as text; the verdict is by the limits now in force."""
+    about = {
+        "phase": str(trial.phase),
+        "state": str(trial.state),
+        "verdict": str(trial.verdict or ""),
+        "cut_short": "yes" if trial.censored else "",
+        "why": trial.why,
+        "reason": trial.reason,
+        "throttled": ", ".join(trial.throttled),
+        **{f"load.{name}": f"{value:g}" for name, value in trial.context.items()},
+    }
+    return {f"jouletune.{name}": text for name, text in about.items() if text}
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its password, for messages."""
+    return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error, or its type without a text."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,13 +1,11 @@
-"""`jouletune export`: studies for the dashboards of MLflow and Optuna."""
+"""`jouletune export mlflow`, `evidence` and `verify`: studies for others."""
 
 from __future__ import annotations
 
 import base64
-import logging
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +18,9 @@ from tuner.cli.options import AsJson, OneStudy, Since, StudyId, without_password
 from tuner.cli.output import echo_json
 from tuner.cli.study.choosing import chosen
 from tuner.core import ConfigError, StoreError
-from tuner.exports.mlflow import MlflowExport
-from tuner.exports.optuna import OptunaExport
-from tuner.exports.studies import ExportCount, ExportedStudy, shown_url
+from tuner.exports.mlflow import ExportCount, ExportedStudy, MlflowExport, shown_url
 from tuner.presentation.figures import how_many
+from tuner.wire import StudyView
 
 
 @with_api()
@@ -56,68 +53,41 @@ def mlflow(
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
     # MLflow's default is to retry an unreachable server for four minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    where = f"{tracking_uri}, experiment {experiment}"
-    to = partial(MlflowExport, tracking_uri, experiment)
-    return _export(api, to, where, study, since)
-
-
-@with_api()
-def optuna(
-    api: Api,
-    storage: Annotated[
-        str,
-        typer.Option(
-            metavar="URL",
-            callback=without_password,
-            help="Optuna's database, like sqlite:///optuna.db; created if missing.",
-        ),
-    ],
-    study: OneStudy = "",
-    since: Since = "",
-) -> Answer:
-    """Export studies to Optuna's storage, for optuna-dashboard. Safe to re-run.
-
-    A second export adds the trials that ended since. If the constraints changed, it replaces the study,
-    because Optuna cannot change an ended trial.
-    """
-    return _export(api, partial(OptunaExport, storage), storage, study, since)
+    # Opened last, so that a refused request creates no database.
+    views, _ = chosen(api, study, since, datetime.now(timezone.utc))
+    count, faults = _export(api, MlflowExport(tracking_uri, experiment), views, bool(study))
+    for fault in faults:
+        typer.echo(fault, err=True)
+    counts = {name: count[name] for name in ("added", "changed", "known")}
+    added, changed, same = counts.values()
+    complete = len(views) - len(faults)
+    summary = (
+        f"{how_many(complete, 'study', 'studies')} in {shown_url(tracking_uri)}, experiment {experiment}: "
+        f"{how_many(added, 'trial')} added, {changed} changed, {same} as before"
+    )
+    return Answer({"studies": complete, "trials": counts, "left_out": faults}, summary)
 
 
 def _export(
-    api: Api, opened: Callable[[], MlflowExport | OptunaExport], where: str, study: str, since: str
-) -> Answer:
-    """Write the chosen studies and return the counts of trials.
+    api: Api, to: MlflowExport, views: Sequence[StudyView], only_one: bool
+) -> tuple[ExportCount, list[str]]:
+    """Write studies; return the counts of trials, and the studies that cannot be read.
 
-    The destination is opened last, so that a refused request creates no database.
+    One damaged study does not prevent the export of the others; the error of the `only_one` is raised.
     """
-    count, faults = ExportCount(), []
-    views, _ = chosen(api, study, since, datetime.now(timezone.utc))
-    knobs = {view.device.id: view.device.space.knobs for view in api.devices()}
-    to = opened()
-    logging.getLogger("optuna").setLevel(logging.WARNING)
+    count, faults = ExportCount(), list[str]()
     for view in views:
         try:
-            exported = ExportedStudy(
-                report=api.report(view.id),
-                trials=tuple(api.trials(view.id)),
-                knobs=knobs.get(next(iter(view.devices), ""), ()),
-            )
+            exported = ExportedStudy(report=api.report(view.id), trials=tuple(api.trials(view.id)))
         except (ConnectionError, StoreError):
             raise
-        except Exception as error:  # one damaged study must not prevent the export of the others
-            if study:
+        except Exception as error:
+            if only_one:
                 raise
             faults.append(f"study {view.id} is left out: {error}")
             continue
         count += to.write(exported)
-    counts = {name: count[name] for name in ("added", "changed", "known")}
-    added, changed, same = counts.values()
-    written = f"{how_many(added, 'trial')} added, {changed} changed, {same} as before"
-    for fault in faults:
-        typer.echo(fault, err=True)
-    complete = len(views) - len(faults)
-    summary = f"{how_many(complete, 'study', 'studies')} in {shown_url(where)}: {written}"
-    return Answer({"studies": complete, "trials": counts, "left_out": faults}, summary)
+    return count, faults
 
 
 @with_api()

@@ -108,7 +108,7 @@ def test_completion_takes_no_longer_than_a_help_text() -> None:
     [
         "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
         "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
-        "history", "best", "report", "export mlflow", "export optuna", "constraint set",
+        "history", "best", "report", "export mlflow", "constraint set",
         "constraint list", "device list", "packrat plan",
         "token create", "token list", "token revoke",
         "finetune admit", "actuator status",

@@ -263,11 +263,14 @@ def test_bad_input_is_one_line_that_names_it(ask: Ask, arguments: list[str], nam
 
 
 @pytest.mark.parametrize(("command", "option"), REMOVED)
-def test_a_removed_option_names_its_replacement(ask: Ask, command: str, option: str) -> None:
-    for given in (option, f"{option}=1"):
+def test_what_was_removed_names_its_replacement(ask: Ask, command: str, option: str) -> None:
+    gone = (
+        f"`jouletune {command}` no longer has {option}" if option else f"no longer has `{command}`"
+    )
+    for given in (option, f"{option}=1") if option else ("--help", "x"):
         code, out, err = ask(*command.split(), given)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert f"`jouletune {command}` no longer has {option}; {REMOVED[command, option]}" in err
+        assert f"{gone}; {REMOVED[command, option]}" in err
 
 
 @pytest.mark.parametrize(

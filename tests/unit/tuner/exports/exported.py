@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from tests.builders import applied
 from tests.unit.tuner.cli import worlds
-from tuner.exports.studies import ExportedStudy
+from tuner.exports.mlflow import ExportedStudy
 from tuner.service.operations import Operations
 from tuner.wire import Poll
 
 
 def exported(verbs: Operations, study: str) -> ExportedStudy:
-    return ExportedStudy(
-        report=verbs.report(study),
-        trials=tuple(verbs.trials(study)),
-        knobs=verbs.devices()[0].device.space.knobs,
-    )
+    return ExportedStudy(report=verbs.report(study), trials=tuple(verbs.trials(study)))
 
 
 def begun() -> tuple[Operations, str]:

@@ -12,8 +12,7 @@ from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.exports.exported import begun, exported
 from tuner.core import ConfigError, StoreError
-from tuner.exports.mlflow import MlflowExport
-from tuner.exports.studies import ExportCount
+from tuner.exports.mlflow import ExportCount, MlflowExport
 from tuner.service.operations import Operations
 from tuner.wire import Change, ConstraintChange
 
