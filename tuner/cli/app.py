@@ -257,6 +257,11 @@ REMOVED = {
         "export optuna",
         "",
     ): "use `jouletune export mlflow`, or `jouletune history --format csv` with Optuna's create_trial",
+    ("top", ""): "use `jouletune fleet --watch`",
+    (
+        "speculation table",
+        "",
+    ): "`jouletune speculation profile` prints it; its --out keeps the windows",
     ("run", "--energy-share"): "give it to `jouletune study create`",
     ("packrat measure", "--plot"): "draw the points of --out FILE.csv yourself",
     ("packrat plan", "--mixed"): "remove it: instances may differ",

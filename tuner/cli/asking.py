@@ -126,7 +126,7 @@ LOOK_S = 10.0
 Watch = Annotated[bool, typer.Option("--watch", help="Redraw after every change, until Ctrl-C.")]
 
 
-def looks(api: Api, watch: bool, *, clear: bool = True) -> Iterator[None]:
+def looks(api: Api, watch: bool) -> Iterator[None]:
     """Yield once, and with `watch` again after each change, on a cleared screen, without end."""
     yield
     if not watch:
@@ -137,7 +137,7 @@ def looks(api: Api, watch: bool, *, clear: bool = True) -> Iterator[None]:
         time.sleep(PACE_S)
         while not changes.empty():
             _raised(changes.get())
-        if clear and screen.is_terminal:
+        if screen.is_terminal:
             screen.clear()
         yield
 

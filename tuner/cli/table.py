@@ -29,7 +29,7 @@ NOUNS = {
 
 SECTIONS = {
     "Tune": ("observe", "run", "doctor", "status", "report", "study"),
-    "Look": ("fleet", "top", "best", "trial", "history", "events", "audit", "export", "evidence",
+    "Look": ("fleet", "best", "trial", "history", "events", "audit", "export", "evidence",
              "verify"),
     "Change": (
         "constraint", "device", "stop-all", "diff", "apply", "budget", "token", "notification", "db"
@@ -50,7 +50,6 @@ VERBS = (
     ("evidence", "study.export", "Write an archive that proves a report to others."),
     ("verify", "study.export", "Check such an archive, without a tuner."),
     ("events", "fleet.events", "Show events of studies, trials and devices."),
-    ("top", "fleet.fleet", "Show every device live, problems first."),
     ("audit", "fleet.events", "Show changes over HTTP with their authors, and refusals."),
     ("diff", "fleet.declared", "List what a fleet file would change; exits with 3 if anything."),
     ("apply", "fleet.declared", "Create, change and stop studies as a fleet file declares."),
@@ -121,5 +120,4 @@ VERBS = (
     ("finetune admit", "planning.finetune", "Check whether a fine-tuning job may start now."),
     ("speculation proxy", "planning.proxy", "The former name of `workload proxy`."),
     ("speculation profile", "planning.speculation", "Profile a server; print draft lengths by load."),
-    ("speculation table", "planning.speculation", "Print the draft length for each load, from a profile."),
 )  # fmt: skip

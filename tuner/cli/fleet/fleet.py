@@ -1,94 +1,26 @@
-"""`jouletune fleet`: the devices by group, with status and saving."""
+"""`jouletune fleet`: the devices by group, with status and saving; `status`: what needs you."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
-from typing import Annotated
-
-import typer
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.text import Text
 
 from tuner.cli.answers import Answer, Rows
-from tuner.cli.asking import Api, looks, place, reached, with_api
-from tuner.cli.options import AsJson, TokenFile, TunerUrl
-from tuner.cli.output import console, echo_json, folded, list_width, listing
-from tuner.core import ConfigError, Phase
+from tuner.cli.asking import Api, with_api
+from tuner.cli.output import folded, list_width
+from tuner.core import Phase
 from tuner.moments import ago, when
 from tuner.presentation.figures import amount, change, how_many, percent
 from tuner.presentation.standing import WORST_FIRST, device_status, worst_first
 from tuner.presentation.standing import status as status_of
 from tuner.presentation.texts import saved_texts
-from tuner.wire import DeviceView, FleetRow, FleetView, Health, StudyView
+from tuner.wire import DeviceView, FleetRow, FleetView, StudyView
 
-STYLES = {
-    "safe": "green",
-    "holding": "green",
-    "observed": "cyan",
-    "trying": "cyan",
-    "proposed": "cyan",
-    "paused": "yellow",
-    "stopped": "yellow",
-    "offline": "red",
-    "not measured": "red",
-    "limit not met": "bold red",
-    "unreadable": "bold red",
-}
 COLUMNS = (
     "=device", "status", "study", ">saving", ">saved", "~applied", "+energy source", "+last report",
     "+reason",
 )  # fmt: skip
-
-
-def top(
-    tuner: TunerUrl = "",
-    token_file: TokenFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show every device live, problems first, until Ctrl-C.
-
-    Needs a running tuner (`--tuner` or $JOULETUNE_TUNER): only it receives the agents' reports.
-    """
-    where = place(tuner, token_file, "")
-    if not where.tuner:
-        raise ConfigError("top needs a running tuner", hint="give --tuner http://127.0.0.1:8790")
-    screen = console()
-    with reached(where) as api:
-        if as_json:
-            echo_json(api.fleet())
-            return
-        if once or not screen.is_terminal:
-            screen.print(pictured(api.fleet(), screen.height * 1_000, list_width()), soft_wrap=True)
-            return
-        with (
-            Live(console=screen, screen=True, auto_refresh=False) as live,
-            suppress(KeyboardInterrupt),
-        ):
-            for _ in looks(api, True, clear=False):
-                live.update(pictured(api.fleet(), screen.height, screen.width), refresh=True)
-
-
-def pictured(view: FleetView, height: int, width: int | None) -> RenderableType:
-    """Return a line of sums and as many devices as fit, problems first."""
-    rows = worst_first(view.rows)
-    above_all = sums(view, width)
-    fitting = max(1, height - 3 - len(above_all))
-    made = listing(COLUMNS, map(device_row, rows[:fitting]), width)
-    shown = [
-        Text(line, "" if row.health is Health.SAFE else STYLES[str(row.health)], no_wrap=True)
-        for row, line in zip(rows, made.body, strict=False)
-    ]
-    hidden = f"{how_many(made.hidden, 'column')} hidden: jouletune fleet -o wide" * bool(
-        made.hidden
-    )
-    above = f"and {len(rows) - fitting} more" * (len(rows) > fitting)
-    more = [Text("; ".join(filter(None, (above, hidden))))] if above or hidden else []
-    return Group(*map(Text, above_all), Text(made.head, "bold", no_wrap=True), *shown, *more)
 
 
 def sums(view: FleetView, width: int | None = None) -> list[str]:

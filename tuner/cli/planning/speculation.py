@@ -1,4 +1,4 @@
-"""`jouletune speculation profile` and `table`: the draft length for each load, from windows."""
+"""`jouletune speculation profile`: the draft length for each load, from windows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.cli.answers import Answer, Rows, with_json
 from tuner.cli.output import console, write_text
 from tuner.core import Done
 from tuner.profiling.decoding import ServerBench
-from tuner.profiling.speculation import as_csv, planned, read_profile
+from tuner.profiling.speculation import as_csv
 
 
 @with_json
@@ -48,7 +48,7 @@ def profile(
     ] = 0.15,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.csv", help="Keep the windows, for `speculation table`."),
+        typer.Option(metavar="FILE.csv", help="Keep the windows."),
     ] = None,
 ) -> Answer:
     """Profile a running server in a few windows, and print the draft length for each load.
@@ -70,14 +70,6 @@ def profile(
     if out is not None:
         write_text(out, as_csv(windows), "--out", 0o666)
     return _answer(done)
-
-
-@with_json
-def table_(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A profile.")],
-) -> Answer:
-    """Print the draft length for each number of requests, from a profile; measure nothing."""
-    return _answer(planned(*read_profile(file)))
 
 
 def _answer(done: Done) -> Answer:
