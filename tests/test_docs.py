@@ -50,7 +50,6 @@ ONLY_READ = {
     "agent revert": "works on the host's own state folder",
     "actuator": "root's, on the host's own hardware",
     "workload check": "runs what a file of the host's describes",
-    "packrat measure": "takes minutes",
     "workload proxy": "serves until it is ended",
     "speculation profile": "needs a llama-server, and measures for minutes",
     "diff": "reads a fleet file: the tests of tuner.service.declared apply the page's example",

@@ -263,7 +263,10 @@ REMOVED = {
         "",
     ): "`jouletune speculation profile` prints it; its --out keeps the windows",
     ("run", "--energy-share"): "give it to `jouletune study create`",
-    ("packrat measure", "--plot"): "draw the points of --out FILE.csv yourself",
+    (
+        "packrat measure",
+        "",
+    ): "it measured the reference model only: in a checkout run `make bench-packrat`",
     ("packrat plan", "--mixed"): "remove it: instances may differ",
     ("packrat plan", "--plot"): "draw the rows of the profile yourself",
     (

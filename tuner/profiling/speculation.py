@@ -13,9 +13,6 @@ from datetime import UTC, datetime
 
 from tuner.core import (
     Context,
-    Estimate,
-    Load,
-    Measurement,
     Objective,
     Outcome,
     Phase,
@@ -25,7 +22,6 @@ from tuner.core import (
     Study,
     Terms,
     Trial,
-    TrialState,
 )
 
 LENGTH, DRAFT, SIGNAL, RATE = "speculation_length", "draft", "decoding_requests", "throughput_per_s"
@@ -47,18 +43,6 @@ def profiling_study(space: Space, trials: int) -> Study:
         phase=Phase.TUNING,
         created_at=START,
     )
-
-
-def profiling_trial(
-    number: int, setting: Setting, batch: float, shown: dict[str, Estimate], phase: Phase
-) -> Trial:
-    """Return a row of a profile as a completed trial; in tuning its requested load is the measured one."""
-    load = {SIGNAL: batch}
-    seen = Measurement(
-        estimates=shown, started_at=START, seconds=1.0, load=Load(1000), context=load
-    )
-    done = Outcome(state=TrialState.COMPLETED, measurement=seen)
-    return measured_trial(number, setting, load if phase is Phase.TUNING else {}, done, phase)
 
 
 def measured_trial(

@@ -11,9 +11,9 @@ from agents.workloads.reference.allocators import GLIBC, allocators
 from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
+from tests.bench.turns import PROVEN, QuietTimer, TimedBatches, gain_of, in_turns, mean_of
+from tests.engines.timing import Timer
 from tuner.core import InvalidInput
-from tuner.profiling.packrat.timing import Timer
-from tuner.profiling.turns import PROVEN, QuietTimer, TimedBatches, gain_of, in_turns, mean_of
 
 Arm = tuple[str, int]
 """An allocator and a batch size."""

@@ -53,14 +53,14 @@ def compare(
     from tests.bench.allocators.allocators import compare_allocators
     from tests.bench.result import header
     from tuner.cli.output import console, echo_json
-    from tuner.cli.planning.packrat import sizes
 
+    sizes = tuple(sorted({int(text) for text in batches.split(",")}))
     screen, cores = console(stderr=True), sorted(os.sched_getaffinity(0))
     gains: list[AllocatorGain] = []
     with screen.status("starting") as status:
         for model in models:
             gains += compare_allocators(
-                model, sizes(batches), turns, window_s, most_foreign, cores, status.update
+                model, sizes, turns, window_s, most_foreign, cores, status.update
             )
     if as_json:
         echo_json({**header(), "cores": len(cores), "gains": gains})

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from policies import load_policy
+from tests.bench.turns import QuietTimer, TimedBatches
 from tests.engines.text.decoding import NGRAM
 from tests.engines.text.engine import DRAFT, LENGTH, LONGEST, SIGNAL
 from tests.engines.text.recipe import default_cache
@@ -22,18 +23,21 @@ from tests.engines.text.totals import EngineTotals
 from tuner.core import (
     Done,
     Estimate,
+    Load,
+    Measurement,
+    Outcome,
     Past,
     Phase,
     Plan,
     Setting,
     Space,
     Trial,
+    TrialState,
     Try,
     TuningError,
     Wait,
 )
-from tuner.profiling.speculation import profiling_study, profiling_trial
-from tuner.profiling.turns import QuietTimer, TimedBatches
+from tuner.profiling.speculation import START, measured_trial, profiling_study
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 ADAPTIVE = "adaptive"
@@ -180,7 +184,12 @@ class EngineBench:
             for k in range(self._terms.rounds)
         ]
         shown_estimates = estimates(shown, int(setting[LENGTH]))
-        return profiling_trial(number, setting, float(batch), shown_estimates, phase)
+        load = {SIGNAL: float(batch)}
+        seen = Measurement(
+            estimates=shown_estimates, started_at=START, seconds=1.0, load=Load(1000), context=load
+        )
+        done = Outcome(state=TrialState.COMPLETED, measurement=seen)
+        return measured_trial(number, setting, load if phase is Phase.TUNING else {}, done, phase)
 
     def _profiled(self, done: Done, trials: Sequence[Trial]) -> ProfiledTable:
         cells = {(t.context[SIGNAL], t.setting[LENGTH]) for t in trials if SIGNAL in t.context}

@@ -1,167 +1,127 @@
-"""`jouletune packrat measure`: profile a model on this machine, plan, and measure the plan."""
+"""`jouletune packrat plan`: plan instances, threads and batches from a profile."""
 
 from __future__ import annotations
 
-import os
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TaskID
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from agents.workloads.reference.catalogue import REFERENCE, Model
-from policies.packrat.packing import Group
 from tuner.cli.answers import Answer, Rows, with_json
-from tuner.cli.output import console, write_text
 from tuner.core import ConfigError
-from tuner.profiling.packrat.measure import (
-    ModelResult,
-    Windows,
-    as_csv,
-    measure_model,
-    summary,
-)
+from tuner.presentation.figures import amount, figure, percent
+from tuner.profiling.packrat.plans import PlannedBatch, PlanRequest, plan_batch
+from tuner.profiling.packrat.profiles import read_profile
 
 
 @with_json
-def measure(
-    batches: Annotated[str, typer.Option(metavar="A,B,…", help="Batch sizes.")] = "1,2,4,8,16",
-    threads: Annotated[
-        int, typer.Option(metavar="T", help="Cores to use; 0: all of this process.")
-    ] = 0,
-    windows: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Windows of each measurement.")
-    ] = 5,
-    window_s: Annotated[
-        float, typer.Option(metavar="S", min=0.05, help="Seconds per window.")
-    ] = 1.0,
-    most_foreign: Annotated[
-        float,
-        typer.Option(metavar="SHARE", min=0.0, help="Repeat windows with a larger foreign load."),
-    ] = 0.05,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights and inputs.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Keep the profile, for `packrat plan --profile`."),
-    ] = None,
+def plan(
+    profile: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="CSV with the columns model, threads, batch_size, latency_s."
+        ),
+    ],
+    threads: Annotated[int, typer.Option(metavar="T", help="Threads to divide.")],
+    batch: Annotated[int, typer.Option(metavar="B", help="Items to divide.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model in the file.")] = "",
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help="latency_s of the batch, throughput_per_s with at most B items at a time, "
+            "or energy_j per item.",
+        ),
+    ] = "latency_s",
+    constraint: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help='Like "latency_s <= 0.05"; the baseline of "<= 1.2x baseline" is a single instance.',
+        ),
+    ] = "",
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory of all instances, like 16GiB; needs the column memory_bytes.",
+        ),
+    ] = "",
 ) -> Answer:
-    """Profile the reference model on this machine, plan for every batch size, and measure the plan.
+    """Plan the number of instances, and the threads and items of each, that serve a batch best.
 
-    A plan is chosen only if it is confirmed against the fat instance (all threads, the whole batch);
-    then both are measured once more, in turns. Windows with foreign load are discarded and repeated.
+    Uses a table of measured latencies, so it also works for another machine. A fat instance has all
+    threads and the whole batch.
     """
-    limits = Windows(windows, window_s, most_foreign)
-    results = measured([REFERENCE], sizes(batches), cores_of(threads), limits, seed)
-    return measurements(results, out)
+    request = PlanRequest(read_profile(profile, model), threads, batch, _bytes(memory))
+    planned = plan_batch(request, objective, constraint)
+    about = (
+        f"{planned.model}: batch of {planned.batch} on {planned.threads} threads, best {objective}"
+    )
+    columns = ("instances", "threads of each", ">items of each", ">expected")
+    table = Rows(columns, _plan_rows(planned), "")
+    return Answer(planned, [about, table, *(f"  {line}" for line in _remarks(planned))])
 
 
-def measurements(results: Sequence[ModelResult], out: Path | None, **about: object) -> Answer:
-    """Write the requested profile, and return the results; the JSON also has `about`. Raises StoreError."""
-    if out is not None:
-        write_text(out, as_csv(results), "--out", 0o666)
-    rows = [row for result in results for row in _result_rows(result)]
-    heads = ("model", ">batch", "chosen", ">fat takes", ">chosen takes", ">predicted", ">speed-up")
-    lines = (f"  {line}" for line in _summed(results))
-    return Answer({**about, **summary(results)}, [Rows(heads, rows, ""), *lines])
-
-
-def measured(
-    models: Sequence[Model],
-    batches: tuple[int, ...],
-    cores: Sequence[int],
-    windows: Windows,
-    seed: int,
-) -> list[ModelResult]:
-    """Return the measurements of every model, with a progress bar for each. Raises ActuationError."""
-    results = []
-    with Progress(console=console(stderr=True), transient=True) as progress:
-        for model in models:
-            task = progress.add_task(model.name, total=None)
-
-            def step(activity: str, total: int, task: TaskID = task) -> None:
-                progress.update(task, description=activity, total=total, advance=1)
-
-            results.append(measure_model(model, batches, cores, windows, seed, step))
-            progress.remove_task(task)
-    return results
-
-
-def sizes(batches: str) -> tuple[int, ...]:
-    """Return the batch sizes, ascending. Raises ConfigError unless all are integers >= 1."""
+def _bytes(memory: str) -> float:
+    """Return a size in bytes, infinite for an empty text. Raises ConfigError."""
+    if not memory:
+        return float("inf")
     try:
-        sizes = {int(text) for text in batches.split(",")}
-    except ValueError:
-        sizes = {0}
-    if min(sizes) < 1:
+        return float(TypeAdapter(ByteSize).validate_python(memory))
+    except ValidationError:
         raise ConfigError(
-            f"--batches cannot be {batches!r}", hint="write integers >= 1, like 1,2,4"
-        )
-    return tuple(sorted(sizes))
+            f"--memory cannot be {memory!r}", hint="write it like 16GiB or 500MB"
+        ) from None
 
 
-def cores_of(threads: int) -> list[int]:
-    """Return the cores to use; for 0 all that this process may use. Raises ConfigError."""
-    cores = sorted(os.sched_getaffinity(0))
-    if threads > len(cores):
-        raise ConfigError(
-            f"--threads is {threads}, but this process can use {len(cores)} cores",
-            hint=f"give at most {len(cores)}",
-        )
-    return cores[: threads or len(cores)]
-
-
-def _summed(results: Sequence[ModelResult]) -> Iterator[str]:
-    """Yield the speed-up over all batch sizes, the prediction errors and the disturbed windows."""
-    comparisons = [c for result in results for c in result.comparisons]
-    speedups = [c.speedup for c in comparisons]
-    slower = sum(c.is_slower for c in comparisons)
-    yield (
-        f"speed-up  mean {statistics.fmean(speedups):.2f}, at most {max(speedups):.2f}; "
-        f"{slower or 'none'} of {len(comparisons)} slower than the single instance beyond noise"
-    )
-    errors = [100.0 * e for result in results for e in result.prediction_errors]
-    if errors:
+def _remarks(planned: PlannedBatch) -> Iterator[str]:
+    """Yield the predicted gains of a plan, and notes."""
+    fat = "not profiled" if planned.fat_latency_s is None else amount("s", planned.fat_latency_s)
+    yield f"batch     done in {amount('s', planned.predicted_latency_s)}; single instance:  {fat}"
+    yield f"rate      {figure('throughput_per_s', planned.throughput_per_s)}, batch after batch"
+    if planned.speedup is not None:
+        doubt = f" ± {planned.speedup_stderr:.2f}" if planned.speedup_stderr else ""
+        yield f"speed-up  {planned.speedup:.2f}{doubt} × the single instance"
+    if planned.energy_j is not None:
+        yield f"energy    {figure('energy_j', planned.energy_j)} per item"
+    if planned.interference_percent > 0.0 or planned.interference_error_percent is not None:
+        error = planned.interference_error_percent
+        checked = f"; median error on held-out plans {percent(error / 100)}" if error else ""
         yield (
-            f"predicted  median error {statistics.median(map(abs, errors)):.1f} % of the {len(errors)} "
-            f"chosen plans, from {min(errors):+.1f} to "
-            f"{max(errors):+.1f} %; their own windows were held out"
+            f"parallel  up to {percent(planned.interference_percent / 100)} slower than alone, "
+            f"from the rows of several instances{checked}"
         )
-    for result in results:
-        yield from _doubts(result)
+    yield from (f"note      {note}" for note in planned.notes)
 
 
-def _result_rows(result: ModelResult) -> Iterator[tuple[str, ...]]:
-    for c in result.comparisons:
+def _plan_rows(planned: PlannedBatch) -> Iterator[tuple[str, str, str, str]]:
+    """Yield one row per shape: instances, cores, items of each, and predicted time."""
+    first, core = 1, 0
+    for group, latency_s in zip(planned.plan, planned.plan_latency_s, strict=True):
+        last, end = first + group.instances - 1, core + group.instances * group.threads - 1
         yield (
-            result.model,
-            str(c.batch),
-            "the single instance" if c.is_fat else _named(c.plan),
-            f"{1000.0 * c.fat_latency_s:.1f} ± {1000.0 * c.fat_stderr_s:.1f} ms",
-            "–" if c.is_fat else f"{1000.0 * c.latency_s:.1f} ± {1000.0 * c.stderr_s:.1f} ms",
-            "–" if c.is_fat else f"{1000.0 * c.predicted_latency_s:.1f} ms",
-            "1" if c.is_fat else f"{c.speedup:.2f} ± {c.speedup_stderr:.2f}",
+            _span(first, last),
+            f"{group.threads} ({_core_span(core, end)})",
+            str(group.batch),
+            amount("s", latency_s),
+        )
+        first, core = last + 1, end + 1
+    if planned.idle_threads:
+        yield (
+            "–",
+            f"{planned.idle_threads} idle ({_core_span(core, planned.threads - 1)})",
+            "–",
+            "–",
         )
 
 
-def _doubts(result: ModelResult) -> Iterator[str]:
-    """Yield the number of profiled points and disturbed windows, and the packings not confirmed."""
-    bench = result.bench
-    yield (
-        f"{result.model:<9} {len(bench.points)} of {len(bench.cells)} points profiled; "
-        f"{bench.timed.rejected} windows discarded for foreign load, "
-        f"{bench.timed.disturbed} kept despite it (worst {bench.timed.worst:.0%})"
-    )
-    for c in result.comparisons:
-        if c.confirming is not None and not c.confirming.is_proven:
-            yield (
-                f"{result.model:<9} batch {c.batch}: {_named(c.candidate)} measured "
-                f"{c.confirming.speedup:.3f} ± "
-                f"{c.confirming.stderr:.3f} × as fast as the single instance, which is kept"
-            )
+def _core_span(first: int, last: int) -> str:
+    return f"core {first}" if first == last else f"cores {_span(first, last)}"
 
 
-def _named(plan: Sequence[Group]) -> str:
-    """Return a plan as text, like `2×⟨4,8⟩`: instances, threads and items of each."""
-    return " + ".join(f"{g.instances}×⟨{g.threads},{g.batch}⟩" for g in plan)
+def _span(first: int, last: int) -> str:
+    """Return a range of numbers as text."""
+    return str(first) if first == last else f"{first}–{last}"

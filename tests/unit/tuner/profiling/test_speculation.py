@@ -4,14 +4,15 @@ import csv
 import io
 import math
 
-from tuner.core import Estimate, Phase, Setting, Trial
+from tuner.core import Estimate, Load, Measurement, Outcome, Phase, Setting, Trial, TrialState
 from tuner.profiling.speculation import (
     DRAFT,
     LENGTH,
     RATE,
     SIGNAL,
+    START,
     as_csv,
-    profiling_trial,
+    measured_trial,
 )
 
 ACCEPTED = (0.8, 0.6, 0.45, 0.35)
@@ -35,7 +36,12 @@ def windows() -> list[Trial]:
         for position in range(length):
             shown[f"accepted_at_{position + 1}"] = Estimate.of_mean(ACCEPTED[position], 0.01, 500)
         setting: Setting = {LENGTH: length, DRAFT: "wide"}
-        trials.append(profiling_trial(number, setting, float(batch), shown, Phase.TUNING))
+        load = {SIGNAL: float(batch)}
+        seen = Measurement(
+            estimates=shown, started_at=START, seconds=1.0, load=Load(1000), context=load
+        )
+        done = Outcome(state=TrialState.COMPLETED, measurement=seen)
+        trials.append(measured_trial(number, setting, load, done, Phase.TUNING))
     return trials
 
 

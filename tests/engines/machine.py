@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.profiling.packrat.measure import Shapes
-from tuner.profiling.turns import TimedBatches
+from tests.bench.turns import TimedBatches
+from tests.engines.packings import Shapes
 
 
 def seconds(shapes: Shapes) -> float:

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from agents.workloads.reference.instance import Instance, Placement, Recipe, launch
+from tests.bench.turns import TimedBatches
 from tuner.core import InvalidInput
-from tuner.profiling.turns import TimedBatches
 
 LEAST_BATCHES = 4
 """The least number of batches in a window, even if they take longer than its seconds."""

@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="the reference workload needs torch")
 from agents.workloads.reference.catalogue import REFERENCE
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
+from tests.engines.timing import Timer
 from tuner.core import InvalidInput
-from tuner.profiling.packrat.timing import Timer
 
 
 def test_a_batch_is_timed_on_instances_that_end_with_the_timer() -> None:

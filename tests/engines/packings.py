@@ -6,8 +6,6 @@ batch; both are measured in turns.
 
 from __future__ import annotations
 
-import csv
-import io
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +19,7 @@ from policies.packrat.interference import PlanWindow, fit
 from policies.packrat.packing import Group, best_packing
 from policies.packrat.profile import Cell, Profile, ProfilePoint
 from policies.packrat.profiling import open_points
-from tuner.profiling.packrat import timing
-from tuner.profiling.turns import (
+from tests.bench.turns import (
     PROVEN,
     Gain,
     Pair,
@@ -32,6 +29,7 @@ from tuner.profiling.turns import (
     in_turns,
     mean_of,
 )
+from tests.engines import timing
 
 Shapes = Sequence[tuple[int, int]]
 """Threads and items of each instance of a packing."""
@@ -230,12 +228,6 @@ def _counts(batch: int) -> list[int]:
     return [count for count in range(1, batch + 1) if batch % count == 0]
 
 
-COLUMNS = (
-    *("model", "instances", "threads", "batch_size"),
-    *("latency_s", "latency_stderr_s", "memory_bytes"),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The number of windows of each kind, their seconds, and the largest foreign share of the cores."""
@@ -327,25 +319,6 @@ def summary(results: Sequence[ModelResult]) -> dict[str, object]:
             for result in results
         ],
     }
-
-
-def as_csv(results: Sequence[ModelResult]) -> str:
-    """Return the points and the plans measured side by side as CSV."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for result in results:
-        writer.writerows(_csv_rows(result))
-    return out.getvalue()
-
-
-def _csv_rows(result: ModelResult) -> Iterator[tuple[object, ...]]:
-    """Yield a model's points, then its plans measured side by side, as values of `COLUMNS`."""
-    last = result.memory_bytes
-    for (threads, items), point in sorted(result.bench.points.items()):
-        yield (result.model, 1, threads, items, point.latency_s, point.stderr_s, last)
-    for w in result.bench.plans:
-        yield (result.model, w.instances, w.threads, w.batch, w.latency_s, w.stderr_s, last)
 
 
 def _error_percents(errors: Sequence[float]) -> dict[str, float | None]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.tuner.profiling.packrat.machine import Machine, seconds
-from tuner.profiling.packrat.measure import ModelBench
-from tuner.profiling.turns import TRIES, QuietTimer
+from tests.bench.turns import TRIES, QuietTimer
+from tests.engines.machine import Machine, seconds
+from tests.engines.packings import ModelBench
 
 
 def bench(
