@@ -134,9 +134,9 @@ test-systemd: $(VENV)/.installed-dev
 test-container: $(VENV)/.installed-dev
 	JOULETUNE_TEST_CONTAINER=1 unshare --net sh -c 'ip link set lo up && $(BIN)/python -m pytest -vx --durations=5 tests/container'
 
-# The Ray Serve adapter on a real Ray, started and ended here: minutes.
+# Suggestions on a real Ray cluster, started and ended here: minutes.
 test-ray: $(VENV)/.installed-ray
-	$(BIN)/python -m pytest -v -m long --durations=5 tests/rayserve
+	$(BIN)/python -m pytest -v -m long --durations=5 tests/ray_cluster
 
 # The real llama-server, built from llama-cpp-python's sources into the user's cache: a quarter of an hour
 # the first time, a minute then. Skips with a reason where it cannot be built.

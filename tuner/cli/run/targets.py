@@ -20,8 +20,7 @@ Workload = Annotated[
     typer.Option(
         metavar="NAME",
         help="What runs on the device: reference, http://127.0.0.1:PORT, "
-        "ray:http://127.0.0.1:8265/APP/DEPLOYMENT, service:/PATH/FILE.toml, "
-        "command:/PATH/FILE.toml, or llama_cpp:http://127.0.0.1:PORT.",
+        "service:/PATH/FILE.toml, command:/PATH/FILE.toml, or llama_cpp:http://127.0.0.1:PORT.",
     ),
 ]
 Command = Annotated[

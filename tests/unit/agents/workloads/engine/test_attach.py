@@ -197,9 +197,3 @@ def test_a_load_that_cannot_be_read_is_refused(
     number.write_text("7")
     with pytest.raises(InvalidInput, match=words):
         prompt_load(fragment.format(file=prompts, short=short, number=number))
-
-
-@pytest.mark.parametrize("spec", ["text", "text:http://127.0.0.1:8100"])
-def test_the_removed_text_engine_is_refused_with_its_replacement(spec: str) -> None:
-    with raised(InvalidInput, "jouletune workload proxy"):
-        opened(spec)

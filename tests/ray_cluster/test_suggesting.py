@@ -12,7 +12,7 @@ from policies import load_policy
 from tests.integration.stage import stage
 from tests.integration.test_suggesting import tuned
 from tests.processes import command_line, kill, processes
-from tests.rayserve.conftest import Cluster
+from tests.ray_cluster.conftest import Cluster
 from tests.unit.tuner.suggesting.test_workers import pasts
 from tuner.core import ConfigError
 from tuner.suggesting.questions import ask, read

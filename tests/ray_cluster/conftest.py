@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -11,11 +10,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,58 +24,12 @@ START_S = 90.0
 STOP_S = 8.0
 
 
-def model(**overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    entry = {"name": "Model", "user_config": {"max_batch_size": 2}, **overrides}
-    return {
-        "name": "demo",
-        "route_prefix": "/demo",
-        "import_path": "tests.rayserve.app:app",
-        "deployments": [entry],
-    }
-
-
-def runs(application: Mapping[str, Any]) -> bool:
-    """Return whether an application runs as configured; each here has one deployment."""
-    healthy = [d["status"] == "HEALTHY" for d in application["deployments"].values()]
-    return application["status"] == "RUNNING" and healthy == [True]
-
-
 @dataclass(frozen=True)
 class Cluster:
-    """The addresses of the cluster's dashboard, its proxy, and its port for clients."""
+    """The ports of the cluster's dashboard, and for clients."""
 
     dashboard: int
-    proxy: int
     clients: int
-
-    @property
-    def spec(self) -> str:
-        return f"ray:http://127.0.0.1:{self.dashboard}/demo/Model"
-
-    def applications(self) -> dict[str, Any]:
-        return dict(self._ask("GET")["applications"])
-
-    def deploy(self, *applications: dict[str, Any]) -> None:
-        """Deploy exactly these applications, and wait until they run."""
-        http = {"host": "127.0.0.1", "port": self.proxy}
-        self._ask("PUT", {"applications": applications, "http_options": http})
-        wanted = {application["name"] for application in applications}
-        end = time.monotonic() + START_S
-        while True:
-            there = self.applications()
-            if there.keys() == wanted and all(runs(app) for app in there.values()):
-                return
-            assert time.monotonic() < end, f"Ray does not deploy: {there}"
-            time.sleep(0.3)
-
-    def _ask(self, method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self.dashboard}/api/serve/applications/"
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(url, data, headers, method=method)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=60) as answer:
-            return dict(json.loads(answer.read() or b"{}"))
 
 
 @pytest.fixture(scope="session")
@@ -86,12 +38,12 @@ def cluster() -> Iterator[Cluster]:
         pytest.skip("ray is not installed: make test-ray installs it")
     # The paths of Ray's sockets must be short.
     folder = Path(tempfile.mkdtemp(prefix="jt-ray-", dir="/tmp"))
-    ports = free_ports(6)
+    ports = free_ports(5)
     command = [str(Path(sys.prefix, "bin", "ray")), "start", "--head", "--block"]
     command += ["--port", str(ports[0]), "--dashboard-port", str(ports[1])]
     command += ["--metrics-export-port", str(ports[2]), "--num-cpus", "2"]
     command += ["--dashboard-agent-listen-port", str(ports[3]), "--temp-dir", str(folder)]
-    command += ["--ray-client-server-port", str(ports[5])]
+    command += ["--ray-client-server-port", str(ports[4])]
     command += ["--dashboard-host", "127.0.0.1", "--include-dashboard", "true"]
     command += ["--disable-usage-stats", "--object-store-memory", "100000000"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_metrics_report_interval_ms": "1000"}
@@ -99,7 +51,7 @@ def cluster() -> Iterator[Cluster]:
     with (folder / "start.log").open("wb") as log:
         ray = subprocess.Popen(command, stdout=log, stderr=log, env=environ, start_new_session=True)
     try:
-        cluster = Cluster(ports[1], ports[4], ports[5])
+        cluster = Cluster(ports[1], ports[4])
         await_dashboard(cluster, ray, folder / "start.log")
         yield cluster
     finally:
@@ -109,9 +61,10 @@ def cluster() -> Iterator[Cluster]:
 
 def await_dashboard(cluster: Cluster, ray: subprocess.Popen[bytes], log: Path) -> None:
     until = time.monotonic() + START_S
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         try:
-            cluster.applications()
+            opener.open(f"http://127.0.0.1:{cluster.dashboard}/api/version", timeout=60).close()
             return
         except OSError:
             assert ray.poll() is None and time.monotonic() < until, log.read_text()[-2000:]
