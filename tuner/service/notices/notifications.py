@@ -153,9 +153,7 @@ class Sender(Protocol):
 class WebhookSender:
     """Posts Slack-compatible JSON, signed by the Standard Webhooks specification if there is a secret.
 
-    For one release it also sends the former headers: X-Jouletune-Signature is the HMAC-SHA256 of the
-    timestamp, a dot and the body, in hexadecimal. The id is the same each time an event is sent.
-    Redirects are not followed.
+    The id is the same each time an event is sent. Redirects are not followed.
     """
 
     def __init__(
@@ -175,10 +173,6 @@ class WebhookSender:
         if self._webhook.secret_file is not None:
             secret = _secret(self._webhook.secret_file)
             headers["webhook-signature"] = standard_signature(secret, notification.id, at, body)
-            headers |= {
-                "X-Jouletune-Timestamp": at,
-                "X-Jouletune-Signature": signed(secret, at, body),
-            }
         try:
             inner = self._transport or http_clients.outward(self._webhook.url)
             with http_clients.client(MOST_BYTES, TIMEOUT_S, inner, timeout=TIMEOUT_S) as client:
@@ -214,11 +208,6 @@ def standard_signature(secret: str, id: str, at: str, body: bytes) -> str:
             ) from None
     mac = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(mac).decode()}"
-
-
-def signed(secret: str, at: str, body: bytes) -> str:
-    """Return the signature of the former headers."""
-    return hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
 
 
 class EmailSender:

@@ -22,7 +22,6 @@ from tuner.service.notices.notifications import (
     EmailSender,
     Notification,
     WebhookSender,
-    signed,
     standard_signature,
 )
 
@@ -67,13 +66,9 @@ def test_a_webhook_receives_signed_json_in_slacks_format(tmp_path: Path) -> None
     assert (payload["device"], payload["study"], payload["severity"]) == ("gpu", "s1", "warning")
     assert payload["url"] == "https://tuner.test/studies/s1"
     assert request.headers["x-jouletune-delivery"] == "tuner.test/7"
-    at = request.headers["x-jouletune-timestamp"]
+    at = request.headers["webhook-timestamp"]
     assert int(at) == int(START.timestamp())
-    assert request.headers["x-jouletune-signature"] == signed("s3cret", at, request.content)
-    assert (request.headers["webhook-id"], request.headers["webhook-timestamp"]) == (
-        "tuner.test/7",
-        at,
-    )
+    assert request.headers["webhook-id"] == "tuner.test/7"
     standard = standard_signature("s3cret", "tuner.test/7", at, request.content)
     assert request.headers["webhook-signature"] == standard
 
