@@ -21,18 +21,24 @@ from tuner.typed_toml import Filled, Table, load
 class Attachment(Table):
     """A device to open (`simulated:a100`) and, if it is separate, the workload on it.
 
-    With `observe` it is measured every `observe_s` seconds (default 60), and never set.
+    With `observe` it is measured every `observe_s` seconds (default 60), and never set. A held device is
+    parked `park_after_s` seconds after its engine's last request, if the next request loses at most
+    `park_added_ms` milliseconds by that.
 
     Raises:
-        ConfigError: `observe_s` is below 1 s, or is given for a device that is not observed.
+        ConfigError: `observe_s` is below 1 s, or is given for a device that is not observed; or one of the
+            two fields of parking is missing, too small, or given for an observed device.
     """
 
     spec: Filled
     workload: str = ""
     observe: bool = False
     observe_s: float | None = None
+    park_after_s: float | None = None
+    park_added_ms: float | None = None
 
     def __post_init__(self) -> None:
+        self._demand_parking()
         if self.observe_s is None:
             return
         if not self.observe:
@@ -42,6 +48,19 @@ class Attachment(Table):
         if not 1.0 <= self.observe_s < math.inf:
             raise ConfigError(
                 f"observe_s of {self.spec} cannot be {self.observe_s:g}", hint="give 1 s or more"
+            )
+
+    def _demand_parking(self) -> None:
+        """Raise ConfigError unless the two fields of parking fit."""
+        after_s, added_ms = self.park_after_s, self.park_added_ms
+        if after_s is None and added_ms is None:
+            return
+        fits = 1.0 <= (after_s or 0.0) < math.inf and LEAST_ADDED_MS <= (added_ms or 0.0) < math.inf
+        if not fits or self.observe or not self.workload:
+            raise ConfigError(
+                f"{self.spec} cannot be parked",
+                hint="give a workload, park_after_s of 1 or more and park_added_ms of "
+                f"{LEAST_ADDED_MS:g} or more, without observe",
             )
 
     @classmethod
@@ -60,6 +79,8 @@ class Attachment(Table):
         return parsed
 
 
+LEAST_ADDED_MS = 250.0
+"""A look at a parked engine every 200 ms, and the time of a change back."""
 UNIX = "unix:"
 LABEL = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
 LABEL_VALUE = re.compile(r"[A-Za-z0-9._/-]{1,63}")

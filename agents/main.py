@@ -22,6 +22,7 @@ from agents.agent.observing import DeviceLoop, ObservingAgent
 from agents.agent.surroundings import Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress, NoDevice
 from agents.holding.journal import Journal
+from agents.holding.parking import Parking
 from agents.host.host import Host, HostClock, suspended_s
 from agents.target.measure import Measurer
 from agents.target.observe import Observer
@@ -274,8 +275,18 @@ def _open_one(
 ) -> DeviceLoop:
     """Open a device and return its loop. Raises TuningError, OSError."""
     target = open_target(attachment, id, config.seed, config.state_dir, config.root)
-    if attachment.observe:
-        return _observing(id, attachment, target, config, around)
+    with ExitStack() as failed:
+        failed.callback(target.close)
+        made = _observing if attachment.observe else _setting
+        loop = made(id, attachment, target, config, around)
+        failed.pop_all()
+    return loop
+
+
+def _setting(
+    id: str, attachment: Attachment, target: Target, config: AgentConfig, around: Surroundings
+) -> DeviceLoop:
+    """Return the loop of a device that can be set. Raises InvalidInput: it cannot be parked."""
     attached = {
         "spec": lasting_spec(attachment.spec, target),
         "configured": attachment.spec,
@@ -283,6 +294,9 @@ def _open_one(
     }
     if attachment.workload:
         attached["workload"] = attachment.workload
+    parking, after_s, added_ms = None, attachment.park_after_s, attachment.park_added_ms
+    if after_s is not None and added_ms is not None:
+        parking = Parking(target, after_s, added_ms)
     bench = Measurer(
         target=target,
         host_clock=around.clock,
@@ -294,17 +308,14 @@ def _open_one(
     described = target.describe(id, around.host.agent, _versions(), around.now())
     device = replace(described, labels=config.labels)
     rng = random.Random(f"{config.seed}/{id}")
-    return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng)
+    return DeviceAgent(device, bench, config.state_dir / "holds", around, attached, rng, parking)
 
 
 def _observing(
     id: str, attachment: Attachment, opened: Target, config: AgentConfig, around: Surroundings
 ) -> ObservingAgent:
     """Return the loop of an observed device, which no longer has its actuator. Raises ActuationError."""
-    with ExitStack() as failed:
-        failed.callback(opened.close)
-        around.journal.restore(id, opened)  # what it set before it was only observed
-        failed.pop_all()
+    around.journal.restore(id, opened)  # what it set before it was only observed
     target = opened.measured
     observer = Observer(
         target=target,

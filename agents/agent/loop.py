@@ -16,6 +16,7 @@ from agents.agent.trials import TrialRunner, restarts_workload
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
 from agents.holding.journal import LIFT
+from agents.holding.parking import Parking
 from agents.holding.plan_runner import PlanRunner
 from agents.holding.watch import Watch
 from agents.target.measure import Measurer
@@ -54,7 +55,7 @@ class DeviceAgent:
 
     `attached` has the data with which `agent revert` opens the device again. `waiting` is set while the
     loop only waits for the tuner, so that a stop need not wait for it. `runner` follows the plan of a
-    hold. `standing` is the loop's state for other threads.
+    hold, and parks the device by `parking`. `standing` is the loop's state for other threads.
     """
 
     device: Device
@@ -63,6 +64,7 @@ class DeviceAgent:
     around: Surroundings
     attached: Mapping[str, str]
     rng: InitVar[random.Random]
+    parking: Parking | None = None
 
     def __post_init__(self, holds: Path, rng: random.Random) -> None:
         device, bench, around = self.device, self.bench, self.around
@@ -83,7 +85,9 @@ class DeviceAgent:
             clock=around.clock,
             now=around.now,
         )
-        self.runner = PlanRunner(device.id, bench.target, self._holder, bench.clock, bench.queue)
+        self.runner = PlanRunner(
+            device.id, bench.target, self._holder, bench.clock, bench.queue, self.parking
+        )
         self._watch = Watch(
             device.id,
             bench,

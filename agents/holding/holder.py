@@ -14,9 +14,10 @@ from agents.holding.hold import Hold
 from agents.holding.hold_file import HoldFile
 from agents.holding.journal import Journal
 from agents.host.host import Host
-from agents.target.target import Target
+from agents.target.target import SideSettings, Target
 from tuner.core import (
     POWER_PROFILES,
+    ActuationError,
     Applied,
     Clock,
     Level,
@@ -67,6 +68,7 @@ class Holder:
         self._lock = threading.RLock()
         self._aside = False
         self._lent = False
+        self._parked: SideSettings = {}
         self._handed = False
         self._incarnation = ""
         self._void = ""
@@ -135,6 +137,7 @@ class Holder:
                 renewed = self._granted(order, now, monotonic, hold.row, hold.broken)
                 kept = {"power_profiles": hold.power_profiles, "accepted": hold.accepted}
                 self._become(renewed.model_copy(update=kept))
+                self.unpark()
                 self._confirm()
             return
         same_plan = hold is not None and hold.order.plan == order.plan
@@ -166,7 +169,7 @@ class Holder:
             # Read before applying: a restart in between then shows as a restart.
             incarnation = self._started()
             self._handed = self.target.apply(hold.setting, hold.order.plan)
-            self._incarnation = incarnation
+            self._incarnation, self._parked = incarnation, {}
             self._confirm()
 
     @contextmanager
@@ -176,6 +179,8 @@ class Holder:
         While lent to a trial, the hold is not re-applied even to a restarted workload.
         """
         with self._lock:
+            if not lend:  # a trial applies its own setting
+                self.unpark()
             self._aside, self._lent = True, lend
         try:
             yield
@@ -261,6 +266,43 @@ class Holder:
                 raise
             return True
 
+    def park(self, settings: SideSettings) -> None:
+        """Apply other settings to the hold's devices as a trial, which ends with this agent; see `unpark`.
+
+        Raises:
+            ActuationError: they are not in force; call `unpark`.
+        """
+        with self._lock:
+            hold = self.current
+            if hold is not None and not self._aside:
+                held = self.target.caps.clipped(hold.setting)
+                self._parked = {key: {k: held[k] for k in one} for key, one in settings.items()}
+                self._put(settings)
+
+    @property
+    def parked(self) -> bool:
+        """Whether devices have another setting than the held one, until `unpark`."""
+        return bool(self._parked)
+
+    def unpark(self) -> None:
+        """Apply the held setting to parked devices.
+
+        Raises:
+            ActuationError: a device does not show it; try again.
+        """
+        with self._lock:
+            if self._parked:
+                try:
+                    self._put(self._parked)
+                finally:
+                    self._confirm()
+                self._parked = {}
+
+    def _put(self, settings: SideSettings) -> None:
+        """Apply settings of sides. Raises ActuationError with all failures."""
+        if failures := self.target.restore(settings):
+            raise ActuationError("; ".join(failures))
+
     def void(self, why: str) -> None:
         """Mark the hold, from another thread, as one that must end; `lapsed` then returns the reason."""
         self._void = why
@@ -338,7 +380,7 @@ class Holder:
 
     def _restore(self) -> None:
         """Restore the device from the journal, and store the hold, also if restoring fails."""
-        self._void, self._handed = "", False
+        self._void, self._handed, self._parked = "", False, {}
         try:
             self.journal.restore(self.device, self.target)
         finally:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agents.holding.backlog import Backlog
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder
+from agents.holding.parking import LOOK_S, Parking
 from agents.holding.signal_level import SignalLevel, SwitchingCost
 from agents.target.escape import INSIDE, WAITING, WaitingQueue
 from agents.target.side import LiveSignal, WaitingSignal, WorkloadChanged
 from agents.target.target import Target
 from tuner.core import (
+    ActuationError,
     Clock,
     Context,
     Plan,
@@ -69,6 +72,7 @@ class PlanRunner:
     holder: Holder
     clock: Clock
     queue: WaitingQueue = field(default_factory=WaitingQueue)
+    parking: Parking | None = None
 
     def __post_init__(self) -> None:
         self._level: SignalLevel | None = None
@@ -79,7 +83,7 @@ class PlanRunner:
         self._backlog = Backlog()
         self._escaped = False
         self._took_s: dict[_Change, float] = {}
-        self._trouble = ""
+        self._trouble = self._unparked = ""
 
     @property
     def context(self) -> Context:
@@ -93,6 +97,8 @@ class PlanRunner:
         while not stop.wait(self.tick_s):
             self._pass_time()
             self.tick()
+        with suppress(TuningError):  # its guard ends it, or the next start
+            self.holder.unpark()
 
     def _pass_time(self) -> None:
         """Advance the clock of a simulated target under load, which otherwise only windows advance."""
@@ -103,6 +109,8 @@ class PlanRunner:
     @property
     def tick_s(self) -> float:
         """Seconds until the next look."""
+        if self.holder.parked:
+            return LOOK_S
         if self._too_many() is None:
             hold = self.holder.current
             queued = hold is not None and hold.order.plan.eager and WAITING in self._loads
@@ -115,6 +123,7 @@ class PlanRunner:
         On any exception the hold is kept with its row.
         """
         hold = self.holder.current
+        self._look_at_idle(hold)
         self._look_at_loads("" if hold is None else hold.order.plan.by)
         self._look_at_queue(hold)
         if hold is None:
@@ -165,6 +174,35 @@ class PlanRunner:
         rests = hold is None or setting_key(hold.setting) == setting_key(hold.order.baseline)
         at = self.clock.monotonic()
         self.queue.see(at, waiting.present, inside or waiting.present, baseline=rests)
+
+    def _look_at_idle(self, hold: Hold | None) -> None:
+        """Park the device after some time without requests; end that at the first one."""
+        parking, now = self.parking, self.clock.monotonic()
+        if parking is None:
+            return
+        if hold is None or self.holder.is_aside:
+            parking.reset()
+            return
+        try:
+            if not parking.is_idle(now):
+                if self.holder.parked:
+                    self.holder.unpark()
+                    added_s = parking.woken(self.clock.monotonic())
+                    log.info("event=unparked device=%s added_s=%.3f", self.device, added_s)
+            elif parking.due(now, parked=self.holder.parked):
+                log.info("event=parked device=%s", self.device)
+                self.holder.park(parking.settings(self.target.caps.clipped(hold.setting)))
+                parking.parked(now, self.clock.monotonic())
+                self._unparked = ""
+            if parking.exceeded and parking.exceeded != self._unparked:
+                raise ActuationError(parking.exceeded)
+        except Exception as error:  # noqa: BLE001  A signal may be a plug-in.
+            parking.reset()
+            if str(error) != self._unparked:
+                self._unparked = str(error)
+                log.error("event=not_parked device=%s why=%r", self.device, str(error))
+            with suppress(TuningError):  # the next look retries
+                self.holder.unpark()
 
     def _not_followed(self, why: str, *, unforeseen: bool = False) -> None:
         self._cost.settle()

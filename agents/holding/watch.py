@@ -45,9 +45,10 @@ class Watch:
     def due_in_s(self) -> float:
         """Seconds until something is due; infinite without a hold.
 
-        Also infinite if a window is a complete run of a program: further windows are not needed.
+        Also infinite if a window is a complete run of a program: further windows are not needed; and while
+        the device is parked: without requests a window has no result.
         """
-        if self.holder.current is None or self.bench.runs is not None:
+        if self.holder.current is None or self.holder.parked or self.bench.runs is not None:
             return math.inf
         return max(0.0, self._due_at - self.clock.monotonic())
 

@@ -19,7 +19,7 @@ from tuner.core import ActuationError, Plan, Setting, Signal, Space, render_sett
 
 CHANGE_S = 900.0
 """Timeout of a change: the server before last may still drain, and a large model takes long to load."""
-SIGNAL, LENGTH = "decoding_requests", "speculation_length"
+SIGNAL, INSIDE, LENGTH = "decoding_requests", "requests_in_system", "speculation_length"
 LLAMA_CPP, LLAMA_OWNER = "llama_cpp", "llamacpp"
 """The names of llama-server: the proxy's, where its drafts are knobs, and its own as a model's owner."""
 PROXY, START_IT = "the proxy", "start it with `jouletune workload proxy`"
@@ -157,17 +157,20 @@ class SpeculationActuator:
         return self._client.plan()
 
 
-class DecodingSignal:
-    """The number of requests that are decoding."""
+class ProxySignal:
+    """The number of requests that are decoding (`decoding_requests`), or of all in the server."""
 
     def __init__(
-        self, client: SpeculationClient, actuator: SpeculationActuator, *, askable: bool
+        self, client: SpeculationClient, actuator: SpeculationActuator, name: str, *, askable: bool
     ) -> None:
-        self.signal = Signal(SIGNAL, askable=askable)
+        self.signal = Signal(name, askable=askable)
         self._client = client
         self._actuator = actuator
 
     def read(self) -> SignalSample:
         """Return the current value. Raises DeviceLost, WorkloadChanged."""
         stats = self._client.stats()
-        return SignalSample(float(stats.decoding), stats.decoding_s, self._actuator.seen(stats))
+        incarnation = self._actuator.seen(stats)
+        if self.signal.name == SIGNAL:
+            return SignalSample(float(stats.decoding), stats.decoding_s, incarnation)
+        return SignalSample(float(stats.inside), stats.in_flight_s, incarnation)

@@ -16,6 +16,8 @@ from tuner.core import Clock, Conflict, Setting, setting_key
 WAITING = "waiting"
 INSIDE = (("requests_in_system",), (WAITING, "decoding_requests"))
 """Signals whose sum is the number of requests in a service: the first of these that are all reported."""
+REQUESTS = frozenset({WAITING, *(name for names in INSIDE for name in names)})
+"""Signals that count requests waiting or in progress."""
 LOOK_S = 0.5
 
 SELDOM = 0.95
@@ -96,9 +98,9 @@ class Escape:
         if not self._on or seconds < LOOK_S:
             return
         before, self._last, self._at = self._last, self._samples(), now
-        present = {name: _present(before[name], self._last[name], seconds) for name in before}
-        waiting = present[WAITING]
-        sums = (sum(present[n] for n in names) for names in INSIDE if present.keys() >= {*names})
+        shown = {name: present(before[name], self._last[name], seconds) for name in before}
+        waiting = shown[WAITING]
+        sums = (sum(shown[n] for n in names) for names in INSIDE if shown.keys() >= {*names})
         at_baseline = self._escaped or setting_key(self._setting) == setting_key(self._baseline)
         self._queue.see(now, waiting, next(sums, waiting), baseline=at_baseline)
         if self._queue.long != self._escaped:
@@ -127,11 +129,10 @@ class Escape:
 
     def _samples(self) -> dict[str, SignalSample]:
         """Return the present samples of the signals that count requests waiting or in progress."""
-        names = {WAITING, *(name for names in INSIDE for name in names)}
-        return {n: live.read() for n, live in self._target.signals.items() if n in names}
+        return {n: live.read() for n, live in self._target.signals.items() if n in REQUESTS}
 
 
-def _present(before: SignalSample, now: SignalSample, seconds: float) -> float:
+def present(before: SignalSample, now: SignalSample, seconds: float) -> float:
     """Return a signal's present value, else its mean between two readings, 0 if they do not give one."""
     if now.present is not None:
         return now.present

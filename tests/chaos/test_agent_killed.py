@@ -141,6 +141,7 @@ def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
 
 
 BUSY = {"gpu.clock_mhz": 1110, "gpu.power_limit_w": 350}
+LOWEST_MHZ = 210
 BY_LOAD = HoldOrder(
     study="s1",
     revision=1,
@@ -154,8 +155,13 @@ BY_LOAD = HoldOrder(
 )
 
 
-def follow(folder: Path, theatre: Theatre, points: Points, rows: Sequence[int]) -> None:
-    """Run an agent that follows a plan by load, changes its rows and is killed at the chosen point."""
+def follow(
+    folder: Path, theatre: Theatre, points: Points, rows: Sequence[int], parks: int = 0
+) -> None:
+    """Run an agent that follows a plan by load and is killed at the chosen point.
+
+    It changes rows, then parks the device and ends that again.
+    """
     points.adopt()
     count_sockets(points)
     count_files(points)
@@ -170,6 +176,10 @@ def follow(folder: Path, theatre: Theatre, points: Points, rows: Sequence[int]) 
         hold = agent._holder.current
         assert hold is not None
         agent._holder.follow(hold, row)
+    for _ in range(parks):
+        agent._holder.park({"fake": {**BUSY, "gpu.clock_mhz": LOWEST_MHZ}})
+        assert theatre.values["gpu.clock_mhz"] == LOWEST_MHZ
+        agent._holder.unpark()
 
 
 @pytest.mark.promise(
@@ -196,6 +206,33 @@ def test_the_agent_killed_anywhere_in_a_change_of_row_is_at_a_row_or_original(
             wrong.append(f"killed before {at} ({reached[1][at - 1]}): {problem}")
     count("agent in a change of row", after - before, len(wrong))
     assert after - before > 5
+    assert not wrong
+
+
+@pytest.mark.promise(
+    "an agent dies while its device is parked", "the device is at its held setting or its original"
+)
+def test_the_agent_killed_anywhere_in_parking_is_held_or_original(
+    theatre: Theatre, tmp_path: Path, count: Count
+) -> None:
+    reached: list[list[str]] = []
+    for parks in (0, 2):
+        dry = Points()
+        agent = fork(lambda: follow(tmp_path / f"dry-{parks}", theatre, dry, (1,), parks))  # noqa: B023
+        assert os.waitpid(agent, 0)[1] == 0
+        assert not left_behind(theatre, BUSY)[1]
+        reached.append(dry.labels)
+    (before, after), killed = map(len, reached), 0
+    wrong: list[str] = []
+    for at in range(before + 1, after + 1):
+        folder = tmp_path / f"agent-{at}"
+        agent = fork(lambda: follow(folder, theatre, Points(at), (1,), 2))  # noqa: B023
+        killed += os.waitpid(agent, 0)[1] == signal.SIGKILL
+        problem = left_behind(theatre, BUSY)[1] or restarted(folder, theatre, BUSY)
+        if problem:
+            wrong.append(f"killed before {at} ({reached[1][at - 1]}): {problem}")
+    count("agent that parks its device", killed, len(wrong))
+    assert killed > 20  # a renewal of the lease may add boundaries to one run
     assert not wrong
 
 

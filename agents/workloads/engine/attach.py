@@ -10,7 +10,13 @@ from urllib.parse import unquote
 from agents.host.http.local_http import local_url
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.load.generator import LoadShape
-from agents.speculation.client import DecodingSignal, SpeculationActuator, SpeculationClient
+from agents.speculation.client import (
+    INSIDE,
+    SIGNAL,
+    ProxySignal,
+    SpeculationActuator,
+    SpeculationClient,
+)
 from agents.speculation.meter import (
     THROUGHPUT,
     DecodingMeter,
@@ -121,6 +127,9 @@ def _attached(
         source=f"our load generator, {LoadShape(load.callers)} for {load.tokens} tokens each"
         if load
         else "the statistics of the proxy",
-        signals=(DecodingSignal(client, actuator, askable=load is not None),),
+        signals=tuple(
+            ProxySignal(client, actuator, name, askable=load is not None)
+            for name in ((SIGNAL,) if load else (SIGNAL, INSIDE))
+        ),
         identity=WorkloadIdentity(processes=lambda: client.stats().pids, port=address[1]),
     )

@@ -102,6 +102,23 @@ def test_a_device_that_cannot_be_opened_ends_the_agent_at_its_start(
         serve(config, threading.Event())
 
 
+def test_a_device_that_cannot_be_parked_is_closed_and_ends_the_agent_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path)
+    monkeypatch.setattr(agents.main, "open_target", lambda *_: rig.target)
+    (tmp_path / "token").write_text("secret")
+    config = AgentConfig(
+        tuner="http://127.0.0.1:9",
+        token_file=tmp_path / "token",
+        state_dir=tmp_path / "state",
+        devices=(Attachment("fake", "served", park_after_s=30.0, park_added_ms=600.0),),
+    )
+    with raised(InvalidInput, "park_after_s needs a workload"):
+        serve(config, threading.Event())
+    assert sorted(rig.closed) == ["device", "workload"]
+
+
 def test_a_missing_token_ends_the_agent(tmp_path: Path) -> None:
     config = AgentConfig(
         token_file=tmp_path / "nowhere", state_dir=tmp_path / "state", devices=(A100,)

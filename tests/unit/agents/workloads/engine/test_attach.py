@@ -82,11 +82,11 @@ class TestPerRequest(SettableContract):
         assert isinstance(side.actuator, Restartable)
         assert side.actuator.incarnation() == side.actuator.incarnation() != ""
 
-    def test_the_signal_is_the_present_load(self, side: Side) -> None:
-        (live,) = side.signals
-        assert (live.signal.name, live.signal.askable) == ("decoding_requests", False)
-        sample = live.read()
-        assert (sample.present, sample.incarnation != "") == (0.0, True)
+    def test_the_signals_are_the_present_load(self, side: Side) -> None:
+        names = [(live.signal.name, live.signal.askable) for live in side.signals]
+        assert names == [("decoding_requests", False), ("requests_in_system", False)]
+        for sample in (live.read() for live in side.signals):
+            assert (sample.present, sample.incarnation != "") == (0.0, True)
 
     def test_traffic_of_others_is_measured(self, side: Side, per_request: RunningProxy) -> None:
         side.actuator.apply({"speculation_length": 3})
