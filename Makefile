@@ -14,6 +14,10 @@ PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10
 ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/,actuator agent devices holding host job load speculation target tuner_link workloads/command workloads/http workloads/engine workloads/served) policies/polythrottle
 # The last two lean on 3.11 in the test itself: pathlib's unlink, a time that ends in Z.
 TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py plugins.py notify.py tls.py malloc.py guard.py) tests/unit/tuner/cli/test_python310.py $(addprefix tests/unit/agents/,actuator agent devices holding host load target tuner_link test_config.py test_main.py test_revert.py) --deselect tests/unit/agents/holding/test_journal.py::test_a_record_that_cannot_be_deleted_no_longer_counts --deselect tests/unit/agents/agent/test_loop.py::test_after_hours_without_a_tuner_every_window_arrives_once_in_its_order
+AT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+FIGURES ?= bench-transfer bench-speculation\:PART=synthetic bench-caps bench-declared bench-tasks bench-pages\:TRIALS=1000000 \
+  bench-devices bench-apart bench-admission bench-federated bench-plugins bench-service bench-packrat bench-allocators \
+  test-engines test-engines\:PART=joint bench-load\:PART=real gallery bench-speculation bench bench-made-up bench-budgets bench-boards bench-fleet bench-load
 # Tests write into memory where 4 GB of it are free: each of their commits would wait for the disk.
 IN_MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 export OPENBLAS_NUM_THREADS := 1
@@ -81,21 +85,29 @@ witnesses: $(VENV)/.installed-dev
 fuzz: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.fuzz $(or $(N),5000) $(or $(SEED),0)
 
-# Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look. To
-# have it on the page: python docs/figures.py surfaces build/bench/surfaces.json
+# Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look, which
+# is not for the page.
 bench: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/python -m tests.bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
+	$(if $(filter 5,$(SEEDS)),$(BIN)/python docs/figures.py surfaces build/bench/surfaces.json)
 
-# Every tuner on made-up surfaces, by formulas that no tuner has. For the page: python docs/figures.py made-up build/bench/made-up.json
+# Every tuner on made-up surfaces, by formulas that no tuner has.
 bench-made-up: $(VENV)/.installed-dev
 	mkdir -p build/bench
 	$(BIN)/python -m tests.bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
+	$(if $(filter 5,$(SEEDS)),$(BIN)/python docs/figures.py made-up build/bench/made-up.json)
 
 # Tuners on power caps of cards that serve language models: one knob, few trials. Some minutes on 2 cores.
 bench-caps: $(VENV)/.installed-dev
 	@test -f $(CAPS)/surfaces.toml || echo "skipped: there is no $(CAPS)/surfaces.toml; name a folder of measured power caps as CAPS"
 	if test -f $(CAPS)/surfaces.toml; then mkdir -p build/bench && $(BIN)/python -m tests.bench surfaces $(CAPS) --tuners ours,ours-strict,optuna-gp,botorch-plain,ceiling --budgets 5,8,20 --seeds $(SEEDS) --output build/bench/caps.json && $(BIN)/python docs/figures.py caps build/bench/caps.json; fi
+
+# The benches behind docs/, one at a time: a day on two quiet cores. A finished one is not repeated at its
+# commit: run it again after a break. FIGURES=bench-caps for some; `python docs/figures.py` lists all blocks.
+figures: $(addprefix build/figures/$(AT)/,$(FIGURES))
+build/figures/$(AT)/%:
+	$(MAKE) $(subst :, ,$*) && mkdir -p $(@D) && touch $@
 
 # Agent and actuator on Python 3.10, which is JetPack 6's: types, imports, unit tests; minutes.
 test-python310: build/python310/.installed $(VENV)/.installed-dev

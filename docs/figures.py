@@ -53,6 +53,17 @@ def main(name: str, result: Path, page: Path | None = None) -> None:
     page.write_text(section.sub(lambda m: f"{m[1]}{body}\n{m[2]}", text), encoding="utf-8")
 
 
+COMMIT = re.compile(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{7,12}(?:-dirty)?\b")
+
+
+def measured() -> Iterator[tuple[Path, str, str, list[str]]]:
+    """Yield each block's page, name, text and commits. A block without a run has no text."""
+    block = re.compile(r"<!-- figures: ([\w-]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
+    for page in sorted(DOCS.rglob("*.md")):
+        for name, text in block.findall(page.read_text(encoding="utf-8")):
+            yield page, name, text, unique(COMMIT.findall(text))
+
+
 def sections() -> dict[str, list[list[str]]]:
     """Return the lines of each section's blocks, by the section's names."""
     text = Path(__file__).with_name("figures.txt").read_text(encoding="utf-8")
@@ -359,5 +370,9 @@ DIFFERENCE, POOLED = ("difference", "difference_stderr"), ("pooled", "pooled_std
 HELPERS: Names = {**vars(statistics), **vars(math), **globals()}
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and not sys.argv[1:]:
+    for at, title, _, commits in measured():
+        shown = ", ".join(commits) or "not run yet"
+        sys.stdout.write(f"{title:22} {at.relative_to(DOCS)}: {shown}\n")
+elif __name__ == "__main__":
     main(sys.argv[1], Path(sys.argv[2]), *map(Path, sys.argv[3:4]))

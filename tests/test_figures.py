@@ -167,11 +167,31 @@ def test_a_result_without_its_machine_is_refused(tmp_path: Path) -> None:
     assert ran.returncode != 0 and "run the bench again" in ran.stderr
 
 
-def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:
+def script() -> Any:  # noqa: ANN401
+    """Return docs/figures.py as a module."""
     spec = importlib.util.spec_from_file_location("figures", SCRIPT)
     assert spec is not None and spec.loader is not None
     figures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(figures)
+    return figures
+
+
+def test_every_block_names_commits_of_this_history() -> None:
+    blocks = [(name, text, commits) for _, name, text, commits in script().measured()]
+    assert {name for name, _, _ in blocks} == set(script().SECTIONS)
+    assert [name for name, text, commits in blocks if text.strip() and not commits] == []
+    named = {commit for _, _, commits in blocks for commit in commits}
+    assert [commit for commit in named if commit.endswith("-dirty")] == []
+    git = ["git", "-C", str(TOP)]
+    known = subprocess.run([*git, "log", "--format=%H"], capture_output=True, text=True)
+    if known.returncode or (TOP / ".git/shallow").exists():
+        pytest.skip("there is no history here to find the commits in")
+    history = known.stdout.split()
+    assert [c for c in named if not any(full.startswith(c) for full in history)] == []
+
+
+def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:
+    figures = script()
     page = "".join(file.read_text() for file in sorted((TOP / "docs").rglob("*.md")))
     for name in figures.SECTIONS:
         assert page.count(f"<!-- figures: {name} -->") == page.count(f"<!-- end: {name} -->") == 1

@@ -10,7 +10,7 @@ import typer
 
 def admission(
     pairs: Annotated[int, typer.Option(min=4, help="Made-up pairs.")] = 48,
-    rounds: Annotated[int, typer.Option(min=2, help="Live windows of each arm.")] = 36,
+    rounds: Annotated[int, typer.Option(min=0, help="Live windows of each arm; 0: none.")] = 36,
     limit_ms: Annotated[
         float, typer.Option(min=0.0, help="The live p99 limit; 0: twice the median.")
     ] = 0.0,
@@ -23,7 +23,7 @@ def admission(
 
     with console(stderr=True).status("made-up pairs") as status:
         comparisons = [judged(seed) for seed in range(pairs)]
-        measured = live(rounds, limit_ms, status.update)
+        measured = live(rounds, limit_ms, status.update) if rounds else None
     made_up = []
     for kind in KINDS:
         own = [one for one in comparisons if one.kind == kind]
