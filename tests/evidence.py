@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import random
 import zipfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from agents.devices.catalogue import open_device
 from agents.target.target import Target
 from tests.builders import Time
 from tests.extend.lab import DEVICE, lab
+from tuner import verify
 from tuner.core import Terms
 from tuner.service.operations import Operations
 from tuner.wire import StudyDraft
@@ -33,23 +36,26 @@ def written(verbs: Operations, study: str, to: Path) -> Path:
     return to
 
 
+def drafted(seed: int = 0, trials: int = 4) -> StudyDraft:
+    """Return the draft of a study of the lab's device."""
+    return StudyDraft(
+        devices=(DEVICE,),
+        constraints=("latency_p99_ms <= 1.5x baseline",),
+        policy="sobol",
+        seed=seed,
+        terms=Terms(trials=trials, window_s=10.0, max_window_s=60.0, control_share=0.0),
+        who="alice",
+    )
+
+
 def simulated(
     folder: Path, preset: str, seed: int = 0, trials: int = 4, hold: int = 0
 ) -> tuple[Operations, str]:
     """Run a study of a simulated device in one process; return its operations and its id."""
     side, time = open_device(f"simulated:{preset}", seed=seed, state_dir=None), Time()
-    terms = Terms(trials=trials, window_s=10.0, max_window_s=60.0, control_share=0.0)
-    draft = StudyDraft(
-        devices=(DEVICE,),
-        constraints=("latency_p99_ms <= 1.5x baseline",),
-        policy="sobol",
-        seed=seed,
-        terms=terms,
-        who="alice",
-    )
     folder.mkdir()
     with lab(folder, Target((side,)), time) as opened:
-        study = opened.tune(draft).id
+        study = opened.tune(drafted(seed, trials)).id
         for _ in range(hold):
             opened.agent.step()
     return opened.verbs, study
@@ -193,6 +199,81 @@ def held_time(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
     return True
 
 
+def not_a_number(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Halve a window's energy, and write NaN into the reading that contradicts it."""
+    window = chance.choice([w for w in doc["windows"] if w["samples"]])
+    for name in ("energy_j", "power_w"):
+        window["estimates"][name] = [0.5 * float(x) for x in window["estimates"][name]]
+    raw = json.loads(files[window["samples"][0]])
+    raw["totals"]["energy_j"][0] = math.nan
+    files[window["samples"][0]] = json.dumps(raw).encode()
+    return True
+
+
+def open_bound(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Open a bound that the samples close."""
+    window = chance.choice([w for w in doc["windows"] if w["samples"]])
+    raw = json.loads(files[window["samples"][0]])
+    raw["ratios"]["throughput_per_s"] = ["items", "seconds", 1.0]
+    files[window["samples"][0]] = json.dumps(raw).encode()
+    pairs = [(0.0, 0.0), *zip(raw["totals"]["items"], raw["seconds"], strict=True)]
+    own = verify.ratio([(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(pairs)], 1.0)
+    assert own is not None
+    window["estimates"]["throughput_per_s"] = [*own[:4], "inf"]
+    return True
+
+
+def negative(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Let exploring take less than no time."""
+    window = chance.choice([w for w in doc["windows"] if w["estimates"]])
+    window[chance.choice(["seconds", "overhead_s"])] *= -1.0
+    return bool(window["seconds"] < 0.0 or window["overhead_s"] < 0.0)
+
+
+def two_devices(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Claim a second device's samples, so that the energy need not follow from one's."""
+    window = chance.choice([w for w in doc["windows"] if w["samples"]])
+    window["samples"] *= 2
+    window["estimates"]["energy_j"] = [0.8 * float(x) for x in window["estimates"]["energy_j"]]
+    return True
+
+
+def basis(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Count a held window's saving from the setting itself."""
+    own = [h for h in doc["held"] if h["basis"] and h["setting"] != doc["study"]["baseline"]]
+    chance.choice(own)["basis"] = [["best", 1.0]]
+    return True
+
+
+def runs(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Leave readings out, and claim that each of the others ended with a run of a program."""
+
+    def change(raw: Doc) -> bool:
+        raw["runs"] = True
+        for values in (raw["seconds"], *raw["totals"].values()):
+            del values[1:-1]
+        return True
+
+    return _sampled(chance, files, change)
+
+
+def origin(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Give the energy of a window without samples another origin, and a tenth of its joules."""
+    own = [w for w in doc["windows"] if not w["samples"] and "energy_j" in w["estimates"]]
+    window = chance.choice(own)
+    mean, stderr, n, low, high = map(float, window["estimates"]["energy_j"])
+    window["estimates"]["energy_j"] = [0.1 * mean, 0.1 * stderr, n, 0.1 * low, 0.1 * high]
+    window["origins"]["energy_j"][0] = "estimated"
+    return True
+
+
+def chosen(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Leave a window out of those that relative limits count from."""
+    own = doc["pools"]["solid"]
+    own.pop(chance.randrange(len(own)))
+    return True
+
+
 def alternates(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
     """Exchange two confirming windows, or leave one out, of a study that claims not to alternate."""
     doc["study"]["alternates"] = False
@@ -216,12 +297,29 @@ KINDS: dict[str, Damage] = {
     "infinite": infinite,
     "other_formula": other_formula,
     "held": held,
+    "not_a_number": not_a_number,
+    "open_bound": open_bound,
+    "negative": negative,
+    "two_devices": two_devices,
+    "basis": basis,
 }
 """The kinds of damage that docs/evidence.md lists as found, also with new digests."""
-FITTED: dict[str, Damage] = {"held_time": held_time, "order": order, "counter_back": counter_back}
+FITTED: dict[str, Damage] = {
+    "held_time": held_time,
+    "order": order,
+    "counter_back": counter_back,
+    "not_a_number": not_a_number,
+    "open_bound": open_bound,
+    "negative": negative,
+    "two_devices": two_devices,
+    "basis": basis,
+}
 """The kinds that are found even if all figures are computed anew."""
 LISTED: dict[str, tuple[Damage, str]] = {
     "held": (held, "held windows: "),
     "alternates": (alternates, "order of confirming windows"),
+    "runs": (runs, "gaps between the runs"),
+    "origin": (origin, "of different origins"),
+    "chosen": (chosen, "the limits' baseline windows"),
 }
 """The kinds that are not found if all figures are computed anew, and the name of each in the result."""

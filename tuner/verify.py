@@ -141,6 +141,8 @@ def compared(study: Json, base: Pools, best: Pools, limits: list[Json]) -> dict[
     units, text = study["units"], dict[str, str]()
     for name, pool in (("baseline", base), ("best", best)):
         text |= {f"{name} {n}": amount(units[n], *e[:2]) for n, e in pool.items()}
+        ends = [(n, op, pool[n][4 if op == "<=" else 3]) for n, op, _ in limits if n in pool]
+        text |= {f"{name} {n} {op}": amount(units[n], x) for n, op, x in ends if math.isfinite(x)}
     for n in base.keys() & best.keys():
         (old, doubt), (new, error) = base[n][:2], best[n][:2]
         share = old > 0.0 and new >= 0.0
@@ -148,15 +150,10 @@ def compared(study: Json, base: Pools, best: Pools, limits: list[Json]) -> dict[
         mean, error = (new - old) / by, math.hypot(error / by, part * (doubt / by))
         size = percent(mean, error) if share else amount(units[n], mean, error)
         text[f"change {n}"] = f"{'+' if mean > 0 else ''}{size}"
-        if share:
-            text[f"moved {n}"] = f"{abs(100 * mean):.1f} %"
+        text |= {f"moved {n}": f"{abs(100 * mean):.1f} %"} if share else {}
         if n == study["metric"]:
             text["saving"] = size.removeprefix("-")
-    for n, op, limit in limits:
-        bound = (best or base).get(n, (math.inf,) * 5)[4 if op == "<=" else 3]
-        text[f"limit {n} {op}"] = amount(units[n], limit)
-        text |= {f"bound {n} {op}": amount(units[n], bound)} if math.isfinite(bound) else {}
-    return text
+    return text | {f"limit {n} {op}": amount(units[n], limit) for n, op, limit in limits}
 
 
 def cost(seconds: float, joules: float | None, watts: float | None) -> dict[str, str]:
@@ -191,8 +188,8 @@ class Archive:
         files = {n: hashlib.sha256(self.bundle.read(n)) for n in sizes if n != "SHA256SUMS"}
         for line in sorted(listed ^ {f"{sha.hexdigest()}  {n}" for n, sha in files.items()}):
             self.say(f"digest: {line[66:]} is not the file of the digest {line[:12]}")
-        doc = json.loads(self.bundle.read("evidence.json"))
-        self.study, self.doc = doc["study"], doc
+        self.doc = doc = json.loads(self.bundle.read("evidence.json"), parse_constant=int)  # no NaN
+        self.study = doc["study"]
         self.windows = {window["number"]: window for window in doc["windows"]}
         self.order()
         for window in doc["windows"]:
@@ -206,7 +203,7 @@ class Archive:
 
     def order(self) -> None:
         """Check that trials have no gaps, begin in turn and in their phase, and alternate."""
-        turns, needed = self.doc["revisions"], set(self.study.get("needed", ()))
+        turns, needed = self.doc["revisions"], {*self.study["needed"]}
         if [w["number"] for w in self.doc["windows"]] != [*range(1, self.study["trials"] + 1)]:
             self.say(f"gap: trials are not numbered from 1 to {self.study['trials']}")
         done, run, before = list[Json](), None, 0.0
@@ -219,6 +216,7 @@ class Archive:
             if began < before:
                 self.say(f"order: {name} began before the one before it, or its end")
             before = began if window["alone"] else max(began, window["ended_at"] or began)
+            window["whole"] = window["state"] == "completed" and needed <= window["shown"].keys()
             if window["phase"] != "confirming" or not self.study["alternates"]:
                 continue
             same = [a["phase"] != b["phase"] for a, b in pairwise(passed)].count(True)
@@ -228,74 +226,78 @@ class Archive:
             again = done.count(window["setting"]) >= 2 and not rests
             if rests == (last == [self.study["baseline"]]) and not again:
                 self.say(f"order: {name} is out of turn: baseline and setting alternate")
-            whole = window["state"] == "completed" and needed <= window["shown"].keys()
-            done += [window["setting"]] if whole else []
+            done += [window["setting"]] * window["whole"]
 
     def window(self, window: Json, name: str) -> None:
         """Check that a window's estimates fit each other, and find its raw samples."""
         shown, study = window["shown"], self.study
         for metric, (mean, error, n, low, high) in shown.items():
-            finite = math.isfinite(mean + error + n) and min(error, n - 1) >= 0.0
-            if not (finite and low <= mean <= high):
+            least = min(error, n - 1, window["seconds"], window["overhead_s"])
+            if not (math.isfinite(mean + error + n) and low <= mean <= high and least >= 0.0):
                 self.say(f"window: {metric} of {name} is not within its bounds")
-        if window["implausible"]:
-            self.refused.append(f"{name}: the tuner found it implausible; it is not in the bill")
+        self.refused += [f"{name}: implausible, so not in the bill"] * window["implausible"]
         energy, power = (shown.get(study["names"][n]) for n in ("energy", "power"))
         sources = [window["origins"].get(study["names"][n]) for n in ("energy", "power")]
-        if energy and power and sources[0] == sources[1] and not window["implausible"]:
+        both, alike = bool(energy and power), sources[0] == sources[1]
+        self.beyond += ["energy against power × time, of different origins"] * (both and not alike)
+        if energy and power and alike and not window["implausible"]:
             joules, by_time = energy[0] * window["completed"], power[0] * window["seconds"]
             if joules and not by_time / FACTOR <= joules <= by_time * FACTOR:
                 self.say(f"energy: {name}: {joules:.4g} J, by its power {by_time:.4g} J")
         files = window["samples"]
-        if len(files) == 1:
-            self.samples(window, name, json.loads(self.bundle.read(files[0])))
-        elif files:
-            self.beyond.append(f"each window's sum over {len(files)} devices: it is as stored")
-        elif shown and window["phase"] != "tuning":
+        if not len({*files}) == len(files) <= study["devices"]:
+            self.say(f"window: {name} has samples of too many devices")
+        for raw in (json.loads(self.bundle.read(f), parse_constant=int) for f in files):
+            self.readings(window, name, raw)
+            if len(files) == 1:
+                self.samples(window, name, raw)
+        self.beyond += ["each window's sum over several devices"] * (len(files) > 1)
+        if not files and shown and window["phase"] != "tuning":
             self.refused.append(f"{name}: it has no raw samples")
 
-    def samples(self, window: Json, name: str, raw: Json) -> None:
-        """Check that readings have no gap, that counters never go back, and what follows from both."""
-        seconds, totals, shown, say = raw["seconds"], raw["totals"], window["shown"], self.say
-        steps = [b - a for a, b in pairwise([0.0, *seconds])]
-        if min(steps) <= 0.0 or abs(seconds[-1] - window["seconds"]) > 1e-6:
-            say(f"gap: the readings of {name} do not reach its end")
+    def readings(self, window: Json, name: str, raw: Json) -> None:
+        """Check that readings have no gap, that counters never go back, and that two clocks agree."""
+        steps = [b - a for a, b in pairwise([0.0, *raw["seconds"]])]
+        self.beyond += ["gaps between the runs of a program"] * bool(raw["runs"])
         if not raw["runs"] and max(steps) > FACTOR * statistics.median(steps) + 2.0:
-            say(f"gap: {name} was not read for {max(steps):.3g} s")
+            self.say(f"gap: {name} was not read for {max(steps):.3g} s")
         clock, wall = (raw[key][1] - raw[key][0] for key in ("clock_s", "wall_s"))
         real_time = {o for o, _ in window["origins"].values()} <= {"measured", "estimated"}
-        late = real_time and not -1.0 <= wall - clock <= 60.0
-        if late or max(abs(clock - seconds[-1]), abs(raw["wall_s"][0] - window["began"])) > 1e-3:
-            say(f"clock: the two clocks of {name} disagree, or are not those of its window")
-        for total, values in totals.items():
+        if abs(clock - raw["seconds"][-1]) > 1e-3 or (real_time and not -1 <= wall - clock <= 60):
+            self.say(f"clock: the two clocks of {name} disagree")
+        for total, values in raw["totals"].items():
             growth = [0.0, *(v for v in values if v != ABSENT)]
-            if len(values) != len(seconds) or growth != sorted(growth):
-                say(f"counter: {total} of {name} goes back, or lacks readings")
+            if len(values) != len(steps) or min(steps) <= 0.0 or growth != sorted(growth):
+                self.say(f"counter: {total} of {name} goes back, or lacks readings")
+
+    def samples(self, window: Json, name: str, raw: Json) -> None:
+        """Check what follows from the samples of a window on one device."""
+        seconds, totals, shown, say = raw["seconds"], raw["totals"], window["shown"], self.say
+        away = seconds[-1] - window["seconds"], raw["wall_s"][0] - window["began"]
+        if max(map(abs, away)) > 1e-3:
+            say(f"gap: the readings of {name} are not those of its time")
         if "items" in totals and int(max(totals["items"])) != window["completed"]:
             say(f"items: {name} has {window['completed']} items, its samples another number")
         made, series = dict[str, Estimate | None](), {**totals, "seconds": seconds}
-        for metric, formula in raw["ratios"].items():
-            total, per, scale = RATIOS.get(metric, formula)
-            pairs = [(0.0, 0.0), *zip(series[total], series[per], strict=True)]
+        for metric, (total, per, scale) in {**raw["ratios"], **RATIOS}.items():
+            pairs = [(0.0, 0.0), *zip(series.get(total, []), series.get(per, []), strict=False)]
             rows = [row for row in pairs if ABSENT not in row]
-            made[metric] = ratio([(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(rows)], scale)
+            (top, below), (mean, error) = rows[-1], shown.get(metric, (0.0, math.inf))[:2]
+            known, counted = rows == pairs and below > 0.0, scale * top / (below or 1.0)
+            if metric in raw["ratios"]:
+                made[metric] = ratio([(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(rows)], scale)
+            elif known and abs(mean - counted) > max(5.0 * error, 0.1 * counted):
+                say(f"window: {metric} of {name} is {mean:.4g}, counted {counted:.4g}")
         if (latencies := raw["latencies"]) and (each := latencies["each_ms"]):
             for metric in TAILS.keys() & shown.keys():
                 made[metric] = quantile(each, TAILS[metric], latencies["together"])
         for metric in sorted(made.keys() | shown.keys()):
             stored, own = shown.get(metric, ()), made.get(metric) or ()
-            far = any(abs(a - b) > 1e-9 * abs(a) + 1e-12 for a, b in zip(stored, own, strict=False))
+            near = [math.isclose(a, b, abs_tol=1e-12) for a, b in zip(stored, own, strict=False)]
             if metric not in made:
                 self.beyond.append(f"each window's {metric}: its meter finished it, or has buckets")
-            elif not stored or not own or far:
+            elif not near or not all(near):
                 say(f"window: {metric} of {name} is {stored}; its samples give {own}")
-        for metric in (RATIOS.keys() & shown.keys()) - made.keys():
-            top, below = (series.get(n, [ABSENT]) for n in RATIOS[metric][:2])
-            if ABSENT in top + below or max(below) <= 0.0:
-                continue
-            counted, (mean, error) = RATIOS[metric][2] * max(top) / max(below), shown[metric][:2]
-            if abs(mean - counted) > max(5.0 * error, 0.1 * counted):
-                say(f"window: {metric} of {name} is {mean:.4g}, counted {counted:.4g}")
 
     def pool(self, name: str) -> Pools:
         """Return the estimates of the windows that the archive lists for a purpose."""
@@ -305,28 +307,26 @@ class Archive:
             if window["setting"] != setting or window["state"] not in ("completed", "inconclusive"):
                 self.say(f"pool: trial {window['number']} cannot be in {name}")
         shown: list[Pools] = [window["shown"] for window in own]
-        names = dict.fromkeys(n for one in shown for n in one)
-        return {n: pooled([e[n] for e in shown if n in e], n in study["tails"]) for n in names}
+        names, tails = {n for one in shown for n in one}, {*study["tails"], *TAILS}
+        return {n: pooled([e[n] for e in shown if n in e], n in tails) for n in sorted(names)}
 
     def figures(self) -> dict[str, str]:
         """Return every figure that follows from the windows, as the report prints it, by name."""
         study, pools = self.study, self.doc["pools"]
         base, best, solid = (self.pool(name) for name in ("baseline", "best", "solid"))
-        turns = [turn for turn in self.doc["revisions"] if turn["phase"] != "paused"]
-        fresh = (b["at"] for a, b in pairwise(turns) if b["phase"] == "baseline" != a["phase"])
-        anew = [0.0, *fresh]  # the times at which the search began anew: only later windows count
+        past = [turn for turn in self.doc["revisions"] if turn["phase"] != "paused"]
+        new = [0.0, *(b["at"] for a, b in pairwise(past) if b["phase"] == "baseline" != a["phase"])]
         for n, one in self.windows.items() if study["alternates"] and base and best else ():
             name = "best" if one["setting"] == study["best"] else "baseline"
-            whole = one["state"] == "completed" and one["shown"].keys() >= {*study["needed"]}
-            own = one["phase"] == "confirming" and one["setting"] == study[name]
+            own = one["phase"] == "confirming" and one["setting"] == study[name] and one["whole"]
             inside = name == "best" or min(pools[name]) < n < max(pools["best"])
-            if own and whole and inside and one["started_at"] > anew[-1] and n not in pools[name]:
+            if own and inside and one["started_at"] > new[-1] and n not in pools[name]:
                 self.say(f"pool: trial {n} confirmed {name}, but is not in its pool")
         for last, one in pairwise([*self.doc["held"][:1], *self.doc["held"]]):
             most = max(one["seconds"], min(one["began"] - last["began"], GAP_S))
             if not 0.0 <= one["covers_s"] <= most + 1e-3:
                 self.say(f"pool: the time of the window held at {one['began']:.0f}")
-        self.beyond += ["held windows: items, energy, load, as stored"] * bool(self.doc["held"])
+        self.beyond += ["held windows: items, energy, load; their and the limits' baseline windows"]
         self.beyond += ["the order of confirming windows"] * (not study["alternates"])
         sure = all(n in solid and solid[n][0] for n, _, _, by in study["constraints"] if by)
         limits = [
@@ -367,7 +367,7 @@ class Archive:
             whole, seconds, count = whole + items * level, seconds + held["covers_s"], count + 1
             if held["setting"] == self.study["baseline"]:
                 continue
-            if abs(math.fsum(w for _, w, _ in levels) - 1.0) > 1e-9:
+            if abs(math.fsum(w for k, w, _ in levels if k != "best") - 1.0) > 1e-9:
                 self.say(f"pool: the baseline of the window held at {held['began']:.0f}")
             joules -= items * (held["mean"] - level)
             noise += (items * held["stderr"]) ** 2
