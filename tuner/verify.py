@@ -283,10 +283,10 @@ class Archive:
             pairs = [(0.0, 0.0), *zip(series.get(total, []), series.get(per, []), strict=False)]
             rows = [row for row in pairs if ABSENT not in row]
             (top, below), (mean, error) = rows[-1], shown.get(metric, (0.0, math.inf))[:2]
-            known, counted = rows == pairs and below > 0.0, scale * top / (below or 1.0)
+            full, counted = rows == pairs and below > 0.0, scale * top / (below or 1.0)
             if metric in raw["ratios"]:
                 made[metric] = ratio([(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(rows)], scale)
-            elif known and abs(mean - counted) > max(5.0 * error, 0.1 * counted):
+            elif full and abs(mean - counted) > max(5.0 * error, 0.1 * counted):
                 say(f"window: {metric} of {name} is {mean:.4g}, counted {counted:.4g}")
         if (latencies := raw["latencies"]) and (each := latencies["each_ms"]):
             for metric in TAILS.keys() & shown.keys():

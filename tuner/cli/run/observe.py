@@ -196,7 +196,8 @@ def lines(seen: ObservedTarget) -> Iterator[str | Rows]:
     for names, why in by_reason(seen.unavailable):
         yield f"unavailable  {names}: {why}"
     for why in dict.fromkeys(one.why for one in seen.refused):
-        yield f"refused  {sum(one.why == why for one in seen.refused)} windows: {why}"
+        count = sum(one.why == why for one in seen.refused)
+        yield f"refused  {how_many(count, 'window')}: {why}"
 
 
 def _circumstances(windows: Sequence[ObservedWindow]) -> Iterator[str]:

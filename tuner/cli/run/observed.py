@@ -13,9 +13,9 @@ from agents.target.observe import Ask, Check, MeasuredWindow, Observer
 from agents.target.side import MeasuredSide
 from tuner.core import (
     FOREIGN_LOAD,
+    Conflict,
     CounterAndPower,
     Estimate,
-    MeasurementError,
     Origin,
     OwnRequests,
     Phase,
@@ -25,6 +25,7 @@ from tuner.core import (
     Scope,
     Scrapes,
     Setting,
+    TuningError,
     WorkloadPlace,
     ZoneReads,
     pool_windows,
@@ -147,8 +148,12 @@ def observed(
         rng = random.Random(f"{observer.seed}/{number}")
         try:
             yield observer.window({}, ask, check, rng, began)
-        except MeasurementError as error:
+        except Conflict:
+            raise
+        except TuningError as error:  # a lost device or server, too: the windows before it count
             yield RefusedWindow(at=at, why=str(error))
+            if not count:  # no window fails at once, time after time
+                observer.pause(began + left - observer.clock.monotonic(), check)
         length = observer.clock.monotonic() - began
 
 
@@ -177,8 +182,6 @@ def observation(
 
 def _silence(windows: Sequence[MeasuredWindow]) -> str:
     """Return why a metric that a meter lists has no figure."""
-    if not windows:
-        return "every window was refused"
     if not any(one.measurement.load.completed for one in windows):
         return "no item was completed"
     return "too few items or readings"
@@ -264,29 +267,25 @@ def forecasts(api: Verbs[StudyView], board: str, workload: str) -> Iterator[Fore
     """
     devices = {view.device.id: view.device for view in api.devices()}
     for view in api.studies():
-        first = devices.get(view.devices[0])
+        first, held = devices.get(view.devices[0]), view.confirmed
         alike = first is not None and (first.board, view.workload) == (board, workload)
-        if (
-            not alike
-            or view.phase is not Phase.HOLDING
-            or view.confirmed in (None, view.baseline.setting)
-        ):
+        if not alike or view.phase is not Phase.HOLDING or held in (None, view.baseline.setting):
             continue
         gain, metric = improved(api.report(view.id)), requested_metrics(view)[0]
-        if gain is None or view.confirmed is None:
+        if gain is None or held is None:
             continue
         verb = "saved" if gain.amount.mean >= 0.0 else "cost"
         text = (
             f"study {view.id} on {', '.join(view.devices)} {verb} "
             f"{sized(gain, metric, view.quantities)} of {metric} at "
-            f"{render_setting(view.confirmed)}; it was not measured in this observation"
+            f"{render_setting(held)}; it was not measured in this observation"
         )
         yield Forecast(
             study=view.id,
             devices=view.devices,
             board=board,
             workload=workload,
-            setting=view.confirmed,
+            setting=held,
             metric=metric,
             saving=gain.amount,
             relative=gain.relative,

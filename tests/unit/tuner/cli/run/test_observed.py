@@ -19,7 +19,17 @@ from tuner.cli.asking import ApiAddress
 from tuner.cli.output import plain
 from tuner.cli.run.observe import lines, with_forecasts
 from tuner.cli.run.observed import RefusedWindow, forecasts, observation, observed
-from tuner.core import Conflict, Estimate, MeasurementError, RuleFinding, RuleResult
+from tuner.core import (
+    ActuationError,
+    Busy,
+    Conflict,
+    DeviceLost,
+    Estimate,
+    MeasurementError,
+    RuleFinding,
+    RuleResult,
+    TuningError,
+)
 from tuner.wire import Change
 
 Outcomes = list[MeasuredWindow | RefusedWindow]
@@ -106,6 +116,25 @@ def test_a_contradicted_window_is_refused_with_its_reason(bench: Bench) -> None:
     assert {one.why for one in seen.refused} == {"two witnesses differ"}
     assert len(seen.windows) + len(seen.refused) == 3 and seen.windows
     assert any("two witnesses differ" in str(one) for one in lines(seen))
+
+
+@pytest.mark.parametrize("error", [MeasurementError, ActuationError, DeviceLost, Busy])
+def test_a_meter_that_fails_costs_no_window_before_it(
+    bench: Bench, error: type[TuningError]
+) -> None:
+    usual, began_s = bench.rig.shows, bench.rig.time.monotonic()
+
+    def shows(began: float, now: float) -> Mapping[str, float | Estimate]:
+        if now - began_s > 25.0:
+            raise error("it fell off the bus")
+        return usual(began, now)
+
+    bench.rig.shows = shows
+    seen = observation(bench.target, bench.windows(0, for_s=100.0))
+    assert len(seen.windows) == 2
+    assert 5 <= len(seen.refused) <= 9  # at the pace of whole windows
+    assert {one.why for one in seen.refused} == {"it fell off the bus"}
+    assert bench.rig.meter.open == 0
 
 
 def test_rules_are_listed_with_the_figures_that_they_judge(bench: Bench) -> None:
