@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?=
 BASE ?= HEAD
 PYTHON310 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.10*/bin/python3.10) python3.10)
-ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/,actuator agent devices holding host job load speculation target tuner_link workloads/command workloads/http workloads/engine workloads/served) policies/polythrottle
+ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/,actuator agent devices holding host job load speculation target tuner_link workloads/command workloads/http workloads/engine workloads/served)
 # The last two lean on 3.11 in the test itself: pathlib's unlink, a time that ends in Z.
 TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py plugins.py notify.py tls.py malloc.py guard.py) tests/unit/tuner/cli/test_python310.py $(addprefix tests/unit/agents/,actuator agent devices holding host load target tuner_link test_config.py test_main.py test_revert.py) --deselect tests/unit/agents/holding/test_journal.py::test_a_record_that_cannot_be_deleted_no_longer_counts --deselect tests/unit/agents/agent/test_loop.py::test_after_hours_without_a_tuner_every_window_arrives_once_in_its_order
 AT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)

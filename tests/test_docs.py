@@ -67,7 +67,6 @@ ONLY_READ = {
 MAY_SAY_NO = {
     "stop-all": "a device is offline",
     "device release": "the device is offline",
-    "finetune admit": "it may not start",
     "study setting": "the study holds no setting yet",
 }
 """Commands that may exit with 1 although they have done their work."""

@@ -15,8 +15,8 @@ acquisition function, price of a broken limit (`tuner.guard`), number of trials,
 stop. EI × P(feasible) on logarithms is the method of related published work (Mitra and Biessmann,
 arXiv 2407.05788). The length of the CPU's phase is not public either.
 
-Left out: the paper's scheduler for fine-tuning beside inference is not part of a policy; it is
-`policies.polythrottle.admission`.
+Left out: fine-tuning beside inference is not part of a policy. `jouletune finetune run` paces a job by the
+measured latency (`agents.finetuning`), in place of the paper's linear prediction of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from tuner.core import (
     Past,
     Role,
     Setting,
-    SettingKey,
     Study,
     Suggestion,
     Trial,
@@ -73,12 +72,7 @@ class Polythrottle:
         """
         from tuner.bo.suggest import suggest  # torch comes with the first suggestion only
 
-        answer = suggest(past, without=self._without)
-        failed = _failed_just_now(past)
-        if isinstance(answer, Try) and setting_key(answer.setting) == failed:
-            other = suggest(past, within=lambda s: setting_key(s) != failed, without=self._without)
-            return other if isinstance(other, Try) else answer
-        return answer
+        return suggest(past, without=self._without)
 
     def explain(self, past: Past, query: Setting | None = None) -> Explanation:
         """Return the predictions for each knob and the setting of `query`; refused settings with reasons.
@@ -125,12 +119,6 @@ class TwoPhase(Polythrottle):
             return Wait("the last trial of the CPU clock's own phase is still running")
         clock = _best_clock(turned, study, first)
         return suggest(past, within=lambda s: s[turned] == clock, without=self._without)
-
-
-def _failed_just_now(past: Past) -> SettingKey | None:
-    """Return the setting of the last trial if it failed: another setting is tried before it again."""
-    ended = [t for t in past.trials if t.state.final][-1:]
-    return next((setting_key(t.setting) for t in ended if t.state is TrialState.FAILED), None)
 
 
 def _turns_only(knob: str, study: Study, setting: Setting) -> bool:

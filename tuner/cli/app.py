@@ -257,6 +257,10 @@ REMOVED = {
         "export optuna",
         "",
     ): "use `jouletune export mlflow`, or `jouletune history --format csv` with Optuna's create_trial",
+    (
+        "finetune admit",
+        "",
+    ): "use `jouletune finetune run`, which measures the latency and pauses the job",
     ("top", ""): "use `jouletune fleet --watch`",
     (
         "speculation table",

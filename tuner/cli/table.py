@@ -116,7 +116,6 @@ VERBS = (
     ("completion words", "host.completion", "Print completions; the scripts call this."),
     ("packrat plan", "planning.packrat", "Plan the instances and threads that serve a batch best."),
     ("finetune run", "planning.finetune", "Fine-tune beside inference within a limit."),
-    ("finetune admit", "planning.finetune", "Check whether a fine-tuning job may start now."),
     ("speculation proxy", "planning.proxy", "The former name of `workload proxy`."),
     ("speculation profile", "planning.speculation", "Profile a server; print draft lengths by load."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`jouletune finetune`: run a job beside inference within a limit, or check whether it may start."""
+"""`jouletune finetune run`: run a job beside inference within a latency limit."""
 
 from __future__ import annotations
 
@@ -19,52 +19,8 @@ from agents.host.host import HostClock
 from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload
-from policies.polythrottle.admission import Demand, Mix, admit
 from tuner.cli.answers import Answer, with_json
 from tuner.core import Constraint, InvalidInput, Limit, MetricUnavailable, TuningError
-from tuner.profiling.finetuning import read_windows
-
-
-@with_json
-def admit_(
-    windows: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="CSV of measured windows: batch_size, the metric, finetuning_gflop, "
-            "finetuning_flop_per_byte.",
-        ),
-    ],
-    constraint: Annotated[
-        str, typer.Option(metavar="TEXT", help='The SLO: "latency_p99_ms <= 700".')
-    ],
-    gflop: Annotated[float, typer.Option(help="GFLOP of one fine-tuning step.")],
-    flop_per_byte: Annotated[float, typer.Option(help="Arithmetic intensity of a step.")],
-    batch: Annotated[int, typer.Option(metavar="B", help="Batch size of the inference.")],
-) -> Answer:
-    """Check whether a fine-tuning job may start now. Exits with 0 if it may, else with 1.
-
-    It may start if the 95 % upper bound of the predicted latency keeps the limit. A job outside the
-    measured range is refused. Start one job at a time.
-    """
-    limit = _limit(constraint)
-    samples = read_windows(windows, limit.metric)
-    mix = Mix(Demand(), batch, Demand(gflop, flop_per_byte))
-    answer = admit(samples, mix, limit, running=False)
-    word = "admitted" if answer.admitted else "not admitted"
-    summary = f"{word}: {answer.why} ({len(samples)} windows)"
-    return Answer(answer, summary, failed=not answer.admitted)
-
-
-def _limit(text: str) -> Limit:
-    """Return an absolute constraint as a limit. Raises ConstraintSyntax, InvalidInput."""
-    constraint = Constraint.parse(text)
-    if constraint.relative:
-        raise InvalidInput(
-            f"{text!r} is relative to a baseline, which a table of windows does not have",
-            hint="give the limit itself: latency_p99_ms <= 700",
-        )
-    return Limit(constraint.metric, constraint.op, constraint.bound)
 
 
 @with_json
@@ -90,10 +46,6 @@ def run(
     Exits with 1 if the job fails.
     """
     limit = _limit(constraint)
-    if limit.op != "<=":
-        raise InvalidInput(
-            f"{constraint!r} is not an upper limit", hint="write it like latency_p99_ms <= 700"
-        )
     clock, ended = HostClock(), threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
@@ -119,6 +71,15 @@ def run(
     text = f"{limit.metric} kept in {met} of {len(windows)} windows; fine-tuning ran {ran:.0%} of the time"
     failed = status != 0 and not ended.is_set()
     return Answer({"windows": windows, "status": status}, text, failed=failed)
+
+
+def _limit(text: str) -> Limit:
+    """Return a constraint as an absolute upper limit. Raises ConstraintSyntax, InvalidInput."""
+    constraint = Constraint.parse(text)
+    if constraint.relative or constraint.op != "<=":
+        why = "relative to a baseline" if constraint.relative else "not an upper limit"
+        raise InvalidInput(f"{text!r} is {why}", hint="give the limit like latency_p99_ms <= 700")
+    return Limit(constraint.metric, constraint.op, constraint.bound)
 
 
 def _refuse_unmeasured(metric: str, side: Side) -> None:

@@ -111,7 +111,7 @@ def test_completion_takes_no_longer_than_a_help_text() -> None:
         "history", "best", "report", "export mlflow", "constraint set",
         "constraint list", "device list", "packrat plan",
         "token create", "token list", "token revoke",
-        "finetune admit", "actuator status",
+        "finetune run", "actuator status",
         "doctor",
     ],
 )  # fmt: skip
