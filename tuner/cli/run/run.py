@@ -384,7 +384,7 @@ def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress
 OTHERS_USED = "other processes used"
 """Text in the reason of a discarded window: see `agents.target.measure`."""
 ALLOW_OTHERS = (
-    "stop the other programs, or allow what they use: --foreign-share 0.5 (a share of the machine)"
+    "stop the other programs, or allow them any share of the machine: --foreign-share 1.0"
 )
 
 
