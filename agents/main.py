@@ -23,7 +23,7 @@ from agents.agent.surroundings import Surroundings
 from agents.config import AgentConfig, Attachment, MetricsAddress, NoDevice
 from agents.holding.journal import Journal
 from agents.holding.parking import Parking
-from agents.host.host import Host, HostClock, suspended_s
+from agents.host.machine import Host, HostClock, suspended_s
 from agents.target.measure import Measurer
 from agents.target.observe import Observer
 from agents.target.side import RestartsWorkload, Side, TellsForeignLoad

@@ -10,7 +10,7 @@ from pathlib import Path
 from agents.config import Attachment
 from agents.holding.hold_file import SUFFIX
 from agents.holding.journal import Entry, Journal
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.main import open_target
 from agents.tuner_link.spool import Spool
 from tuner import files

@@ -16,7 +16,7 @@ import httpx2
 from agents.agent.loop import DeviceAgent
 from agents.agent.surroundings import Surroundings
 from agents.holding.journal import Journal
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.target.measure import Measurer
 from agents.target.side import LiveSignal, Side
 from agents.target.target import Target

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from agents.holding.journal import Journal
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.tuner_link.client import TunerClient
 from agents.tuner_link.lease import LeaseKeeper
 from tuner.core import Applied, Clock, Now

@@ -20,7 +20,7 @@ import httpx2
 
 from agents.federated.session import FederationSession
 from agents.federated.space import federation_space
-from agents.host.host import Host, HostClock
+from agents.host.machine import Host, HostClock
 from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from agents.host.host import Host
+from agents.host.machine import Host
 from tuner.core import Limit, Setting
 from tuner.wire import HoldOrder, Message
 

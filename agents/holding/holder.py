@@ -13,7 +13,7 @@ from pathlib import Path
 from agents.holding.hold import Hold
 from agents.holding.hold_file import HoldFile
 from agents.holding.journal import Journal
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.target.target import SideSettings, Target
 from tuner.core import (
     POWER_PROFILES,

@@ -1,4 +1,4 @@
-"""The kernel's files on this machine: its kind, its processors' busy time and name, and their topology.
+"""The machine on which the agent runs: its name, boot and clock; its kind; its processors.
 
 The kind matters because advice for one kind is wrong on another. For an offline CPU, or in a guest, some or
 all files of the topology are missing; a missing file adds no break.
@@ -15,8 +15,11 @@ Container runtimes mask powercap: podman pull requests 20501 and 20510, kubernet
 from __future__ import annotations
 
 import os
+import platform
 import re
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.core import MeasurementError
@@ -47,6 +50,59 @@ MOST_DIGITS = 20
 CPUS = "sys/devices/system/cpu"
 UNKNOWN = "-1"
 """The kernel's package number on platforms that do not number packages."""
+
+
+class HostClock:
+    """A clock of the seconds since boot, including the time while the machine was suspended."""
+
+    def monotonic(self) -> float:
+        """Return the seconds since boot."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep for a number of seconds; return at once if it is negative."""
+        time.sleep(max(0.0, seconds))
+
+
+def suspended_s() -> float:
+    """Return the seconds for which the machine was suspended since boot."""
+
+    def apart() -> float:
+        """Return the difference between the clocks with and without the suspended time, in seconds."""
+        awake_s = time.monotonic()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - awake_s
+
+    return min(apart() for _ in range(3))  # the process may be preempted between the two reads
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The identity of a machine and of its current boot.
+
+    `cores` counts all cores of the machine, not only those that this process may use, because
+    /proc/stat sums over all of them.
+    """
+
+    name: str
+    boot: str
+    cores: int
+
+    @property
+    def agent(self) -> str:
+        """The name of this machine's agent."""
+        return f"agent@{self.name}"
+
+    @classmethod
+    def here(cls, root: Path = Path("/"), name: str = "") -> Host:
+        """Return this machine, under the given name if it is not empty.
+
+        The boot id is empty if the kernel does not report it.
+        """
+        try:
+            boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            boot = ""
+        return cls(name or platform.node() or "localhost", boot, os.cpu_count() or 1)
 
 
 def core_breaks(cpus: Sequence[int], root: Path = Path("/")) -> tuple[float, ...]:

@@ -78,7 +78,7 @@ class DeviceLease:
     def hold(self, over: threading.Event) -> None:
         """Renew the lease and count the energy until it is over, then end it in any case."""
         try:
-            from agents.host.host import HostClock  # slow; the Prolog has its answer
+            from agents.host.machine import HostClock  # slow; the Prolog has its answer
             from agents.job.energy import JobEnergy
 
             counted = JobEnergy(self.uuid, self.driver, self.job.root, HostClock())

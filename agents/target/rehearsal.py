@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 
-from agents.host.host import suspended_s
+from agents.host.machine import suspended_s
 from agents.host.symptoms import Symptom
 from agents.target.side import LiveSignal, MeasuresRuns, Side
 from agents.target.target import Target

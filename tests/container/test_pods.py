@@ -34,7 +34,7 @@ HOLD_UP = f"""
 import sys, time
 from pathlib import Path
 from agents.actuator_client.client import open_remote
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 knobs = open_remote(Path("/run/jouletune/actuator.sock"), "{A100}", HostClock())
 knobs.apply({{"gpu.clock_mhz": 1005}})
 print(knobs.read(), flush=True)

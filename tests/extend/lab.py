@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from agents.agent.loop import DeviceAgent
 from agents.agent.surroundings import Surroundings
 from agents.holding.journal import Journal
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.target.measure import Measurer
 from agents.target.target import Target
 from agents.target.window import Usage

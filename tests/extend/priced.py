@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agents.devices.catalogue import open_device
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.target.side import Closing, Side, TellsForeignLoad
 from tuner.core import (

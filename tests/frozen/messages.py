@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from agents.actuator.journal import SET, JournalEntry, Record, RestoreJournal
 from agents.holding.holder import Holder
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Report
 from tests.builders import applied, completed, setting, window

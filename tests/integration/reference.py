@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import LoadRun, LoadShape
 from agents.load.http_caller import HttpCaller
 from tests.processes import kill, until

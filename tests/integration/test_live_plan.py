@@ -26,7 +26,7 @@ from agents.devices.catalogue import open_device
 from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import PlanRunner
-from agents.host.host import Host, HostClock
+from agents.host.machine import Host, HostClock
 from agents.load.generator import REQUESTS, UNSENT, LoadRun, LoadShape, Tally
 from agents.load.http_caller import CUT_OFF, HttpCaller
 from agents.target.target import Target

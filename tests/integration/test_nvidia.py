@@ -18,7 +18,7 @@ import pytest
 from agents.actuator_client.client import open_remote
 from agents.devices.catalogue import known_truth
 from agents.devices.simulated.presets import A100 as PRESET
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from db import open_store
 from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml

@@ -20,7 +20,7 @@ import pytest
 
 from agents.actuator_client.client import open_remote
 from agents.actuator_client.line import ActuatorClient
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from tests.actuation import answers
 from tests.nvml.fake import A40, A100, FakeNvml
 from tests.nvml.fixtures import library

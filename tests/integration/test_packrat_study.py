@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import LoadRun, LoadShape
 from agents.load.http_caller import HttpCaller
 from tests.integration.batching import seconds

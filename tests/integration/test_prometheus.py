@@ -301,7 +301,7 @@ def test_a_limit_that_nothing_keeps_raises_an_alert(monitored: Monitored) -> Non
 
 def test_a_device_that_another_program_sets_raises_an_alert(monitored: Monitored) -> None:
     from agents.actuator_client.client import open_remote
-    from agents.host.host import HostClock
+    from agents.host.machine import HostClock
 
     remote = open_remote(monitored.site.socket, GPU, HostClock())
     remote.hold({LIMIT: 250}, "s", 1, 3600.0)

@@ -13,7 +13,7 @@ import httpx2
 import psutil
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import LoadRun
 from agents.target.side import Restartable
 from agents.workloads import open_workload

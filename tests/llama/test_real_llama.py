@@ -18,7 +18,7 @@ import httpx2
 import pytest
 import torch
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.speculation.fallback import PLAIN_STEPS
 from agents.target.side import FollowsPlans, OffersLoad
 from agents.workloads import open_workload

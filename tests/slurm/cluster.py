@@ -102,7 +102,7 @@ import sys, time
 from pathlib import Path
 from agents.actuator_client.client import open_remote
 from tests.nvml.fake import A100
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 remote = open_remote(Path(sys.argv[1]), A100, HostClock())
 remote.hold({HELD}, "s1", 1, 9e5)
 time.sleep(9e5)

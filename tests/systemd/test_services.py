@@ -68,7 +68,7 @@ SET_AND_DIE = """
 import os
 from pathlib import Path
 from agents.actuator_client.client import open_remote
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 knobs = open_remote(Path("/run/jouletune/actuator.sock"), "cpu", HostClock())
 knobs.apply({"cpu.max_mhz": 1500, "cpu.governor": "performance"})
 shown = Path("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq").read_text()
@@ -77,7 +77,7 @@ os._exit(9)
 """
 LIMIT = """
 import json
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.host.processes.service_process import UnitProcess
 from agents.workloads.http.knob_config import UnitProperty
 from agents.workloads.http.units import KnobInUnit

@@ -89,7 +89,7 @@ workload = "service:/etc/jouletune/answers.toml"
 SET = """
 from pathlib import Path
 from agents.actuator_client.client import open_remote
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 knobs = open_remote(Path("/run/jouletune/actuator.sock"), "unit:answers.service", HostClock())
 knobs.apply({"--rounds": 50})
 """

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from agents.host.host import HostClock, suspended_s
+from agents.host.machine import HostClock, suspended_s
 from agents.target.measure import Measurer
 from agents.target.measured import WORKLOAD
 from agents.target.observe import Ask

@@ -12,8 +12,7 @@ from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator_client.offered import Choose, kind_of, thinned
 from agents.devices.cpu.energy import find_energy
 from agents.devices.cpu.knobs import BOOST, KNOBS, POWER, UNCORE, ZONES
-from agents.host.host import HostClock
-from agents.host.machine import model_name, text_of
+from agents.host.machine import HostClock, model_name, text_of
 from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import in_background
 from agents.target.side import HOST_CPU, NothingToSet, Side

@@ -10,8 +10,7 @@ from agents.actuator_client.offered import thinned
 from agents.devices.drm.card import CLOCK, LIMIT, Card
 from agents.devices.drm.energy import find_energy, metrics_format
 from agents.devices.drm.knobs import discover
-from agents.host.host import HostClock
-from agents.host.machine import text_of
+from agents.host.machine import HostClock, text_of
 from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import in_background
 from agents.target.side import HOST_CPU, NothingToSet, Side

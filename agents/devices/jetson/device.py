@@ -15,8 +15,7 @@ from agents.actuator_client.offered import Choose, kind_of
 from agents.devices.jetson.board import read_board
 from agents.devices.jetson.knobs import GPU, KNOBS, MEMORY, gpus
 from agents.devices.jetson.rails import find_monitors
-from agents.host.host import HostClock
-from agents.host.machine import text_of
+from agents.host.machine import HostClock, text_of
 from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import IntegratedJoules, in_background
 from agents.target.side import NothingToSet, Side

@@ -18,7 +18,7 @@ from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.host.processes.ownership import ProcessOwners
 from agents.target.joules import Every, in_background
 from agents.target.side import NothingToSet, Side

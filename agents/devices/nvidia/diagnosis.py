@@ -27,8 +27,7 @@ from agents.devices.nvidia.limits import named, power_profiles, refusals
 from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
-from agents.host.host import HostClock
-from agents.host.machine import contained, text_of
+from agents.host.machine import HostClock, contained, text_of
 from agents.host.symptoms import Symptom
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from agents.actuator_client.client import RemoteKnobs, actuator_socket, open_remote
 from agents.devices.unit.knobs import NAME
-from agents.host.host import HostClock
-from agents.host.processes import systemd
+from agents.host.machine import HostClock
+from agents.host.processes import commands
 from agents.target.side import NothingToMeasure, Restartable, Serves, Side, WorkloadChanged
 from tuner.core import NO_ANSWER, ActuationError, Clock, InvalidInput, NotFound, Setting
 
@@ -139,7 +139,7 @@ class UnitKnobs:
     def _starts(self) -> tuple[int | None, str]:
         """Return the number of systemd's automatic restarts, and the state; None and empty if unknown."""
         try:
-            shown = systemd.show(self._name, "NRestarts", "ActiveState")
+            shown = commands.unit_properties(self._name, "NRestarts", "ActiveState")
             return int(shown["NRestarts"]), shown["ActiveState"]
         except (ActuationError, ValueError):  # the deadline still applies
             return None, ""

@@ -1,15 +1,18 @@
-"""Run a command from a file of this host: a list of words, never through a shell."""
+"""Run a command of this host, a list of words, never through a shell; and systemd's `systemctl`."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuner.core import ActuationError
 
 LAST_WORDS = 300
+SYSTEMCTL_S = 30.0
+NOT_SET = 2**64 - 1
+"""systemd's number for a property without a value."""
 
 
 def run_argv(words: Sequence[str], seconds: float) -> str:
@@ -53,3 +56,27 @@ def ending(status: int) -> str:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:  # a real-time signal has no name
         return f"was killed by signal {-status}"
+
+
+def systemctl(*words: str) -> str:
+    """Return the output of systemctl. Raises ActuationError: the call fails or is not permitted."""
+    try:
+        return run_argv(("systemctl", "--no-ask-password", *words), SYSTEMCTL_S)
+    except ActuationError as error:
+        raise ActuationError(
+            error.message,
+            hint="add a polkit rule that allows the agent's "
+            "user this verb for this unit (docs/workloads.md)",
+        ) from None
+
+
+def unit_properties(unit: str, *properties: str) -> Mapping[str, str]:
+    """Return the named properties of a unit. Raises ActuationError: systemd does not report one."""
+    output = systemctl("show", unit, f"--property={','.join(properties)}")
+    values = dict(line.partition("=")[::2] for line in output.splitlines() if "=" in line)
+    missing = [name for name in properties if name not in values]
+    if missing:
+        raise ActuationError(
+            f"systemd reports no {missing[0]} of {unit}", hint="upgrade systemd; it may be too old"
+        )
+    return {name: values[name] for name in properties}

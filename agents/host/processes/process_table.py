@@ -116,6 +116,10 @@ class ProcessTable:
         except (OSError, ValueError, IndexError):
             return None
 
+    def stats(self) -> dict[int, ProcessStat]:
+        """Return the data on every process that is visible here, by process id."""
+        return {pid: stat for pid in self._pids() if (stat := self.stat(pid)) is not None}
+
     def program(self, pid: int) -> str:
         """Return the first 15 characters of a process's program name; empty if it is not visible here."""
         try:
@@ -167,10 +171,8 @@ class ProcessTable:
         return [paths[name] for name in HIERARCHIES if name in paths]
 
     def members(self, service: str) -> Iterator[int]:
-        """Yield the process ids of a service or container."""
-        for entry in self._proc.iterdir():
-            if entry.name.isdigit() and self.service(int(entry.name)) == service:
-                yield int(entry.name)
+        """Return the process ids of a service or container."""
+        return (pid for pid in self._pids() if self.service(pid) == service)
 
     def group_ids(self, service: str) -> frozenset[int]:
         """Return the kernel's ids of a service's control group and all groups below it (cgroup v2)."""
@@ -188,13 +190,16 @@ class ProcessTable:
         """
         sockets = {f"socket:[{inode}]" for inode in self._listening(port)}
         pids: set[int] = set()
-        for entry in self._proc.iterdir() if sockets else ():
-            if entry.name.isdigit() and int(entry.name) > 1:
+        for pid in self._pids() if sockets else ():
+            if pid > 1:
                 with suppress(OSError):  # another user's process, or it has ended
-                    files = (entry / "fd").iterdir()
+                    files = (self._proc / str(pid) / "fd").iterdir()
                     if any(str(file.readlink()) in sockets for file in files):
-                        pids.add(int(entry.name))
+                        pids.add(pid)
         return frozenset(pids)
+
+    def _pids(self) -> Iterator[int]:
+        return (int(entry.name) for entry in self._proc.iterdir() if entry.name.isdigit())
 
     def _listening(self, port: int) -> Iterator[str]:
         """Yield the inodes of the sockets that listen on a TCP port."""

@@ -18,7 +18,7 @@ from typing import IO, Annotated
 from pydantic import AfterValidator
 
 from agents.host.processes.commands import ending
-from agents.host.service_files.printed import PrintedItems, PrintedMetric, last_words, number, tail
+from agents.host.service_files import PrintedItems, PrintedMetric, last_words, number, tail
 from tuner.core import (
     STANDARD,
     Clock,
@@ -36,6 +36,7 @@ RUNS, LEAST_RUNS = 4, 3
 """Runs per window by default, and at least: fewer have no meaningful standard error."""
 Totals = Callable[[], Mapping[str, float]]
 """Returns a service's totals, by metric, since a window was opened; raises MeasurementError."""
+TIED = (sys.executable, "-m", "agents.host.processes.tied_run")
 END_S = 10.0
 """The time that a program has to end after the request to end, in seconds; its grace is included."""
 
@@ -85,13 +86,7 @@ class ProgramRun:
         self._until = clock.monotonic() + program.timeout_s
         try:
             self._tied = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "agents.host.processes.tied_run",
-                    str(written),
-                    *program.words,
-                ],
+                [*TIED, str(written), *program.words],
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,

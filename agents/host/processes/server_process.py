@@ -80,19 +80,10 @@ class ServerProcess:
 
     def _start(self, port: int) -> subprocess.Popen[bytes]:
         """Start the server's process on a port, where 0 is any free one."""
+        command = (sys.executable, "-m", self._module, "--port", str(port))
         with self._log_file.open("ab") as errors:
             return subprocess.Popen(
-                [
-                    *(
-                        sys.executable,
-                        "-m",
-                        self._module,
-                        "--port",
-                        str(port),
-                        "--while-stdin-open",
-                    ),
-                    *self._options,
-                ],
+                [*command, "--while-stdin-open", *self._options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from agents.host.processes import systemd
+from agents.host.processes import commands
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.host.processes.process_table import ProcessStat, ProcessTable
 from tuner.core import ActuationError, DeviceLost
@@ -51,8 +50,8 @@ class ServiceProcess(Protocol):
 class ProcessTree:
     """A service whose first process, with the name `program`, writes its process id to a file."""
 
-    def __init__(self, pid_file: Path, program: str, proc: Path = Path("/proc")) -> None:
-        self._pid_file, self._program, self._proc = pid_file, program, proc
+    def __init__(self, pid_file: Path, program: str) -> None:
+        self._pid_file, self._program, self._table = pid_file, program, ProcessTable()
 
     def cpu_s(self) -> float | None:
         """Return the CPU seconds of the process tree; processes that left it (daemons) do not count."""
@@ -69,7 +68,10 @@ class ProcessTree:
     def started(self) -> str:
         """Return the first process's id and its start in clock ticks since boot, as `PID:TICKS`."""
         root = self._root()
-        return f"{root}:{self._stat(root).started}"
+        stat = self._table.stat(root)
+        if stat is None:
+            raise DeviceLost(f"{self._words} has ended")
+        return f"{root}:{stat.started}"
 
     def signal(self, name: str) -> None:
         """Send a signal to the first process.
@@ -120,31 +122,16 @@ class ProcessTree:
 
     def _demand(self, number: int) -> None:
         """Raise DeviceLost if the process id is another program's, as after a crash that left the file."""
-        try:
-            comm = (self._proc / str(number) / "comm").read_text(errors="replace").strip()
-        except OSError:
-            comm = ""
+        comm = self._table.program(number)
         if comm != self._program[:15]:  # the kernel keeps 15 characters
             program = f"it is {comm}" if comm else "no such process"
             raise DeviceLost(
                 f"{self._words} is not running: PID {number} does not belong to this service ({program})"
             )
 
-    def _stat(self, number: int) -> ProcessStat:
-        """Return the kernel's data on a process. Raises DeviceLost: the process has ended."""
-        try:
-            text = (self._proc / str(number) / "stat").read_text(errors="replace")
-        except OSError:
-            raise DeviceLost(f"{self._words} has ended") from None
-        return ProcessStat.parse(text)
-
     def _tree(self, root: int) -> Mapping[tuple[int, int], ProcessStat]:
         """Return the first process and its descendants, by process id and start in clock ticks."""
-        processes: dict[int, ProcessStat] = {}
-        for entry in self._proc.iterdir():
-            if entry.name.isdigit():
-                with suppress(DeviceLost):
-                    processes[int(entry.name)] = self._stat(int(entry.name))
+        processes = self._table.stats()
         if root not in processes:
             raise DeviceLost(f"{self._words} has ended")
         tree, grown = {root}, {root}
@@ -158,7 +145,7 @@ class PortProcess(ProcessTree):
     """A service whose first process listens at a TCP port of this host, found anew on each read."""
 
     def __init__(self, port: int, root: Path = Path("/")) -> None:
-        self._port, self._table, self._proc = port, ProcessTable(root), root / "proc"
+        self._port, self._table = port, ProcessTable(root)
 
     def signal(self, name: str) -> None:
         """Raise ActuationError: whatever listens at a port need not be the service."""
@@ -189,7 +176,7 @@ class UnitProcess:
         """Return the unit's CPU seconds since its start; None if systemd does not account for them."""
         usage_ns = self._shown("CPUUsageNSec")["CPUUsageNSec"]
         return (
-            int(usage_ns) / 1e9 if usage_ns.isdigit() and int(usage_ns) < systemd.NOT_SET else None
+            int(usage_ns) / 1e9 if usage_ns.isdigit() and int(usage_ns) < commands.NOT_SET else None
         )
 
     def started(self) -> str:
@@ -198,7 +185,7 @@ class UnitProcess:
 
     def signal(self, name: str) -> None:
         """Send a signal to the unit's main process through systemd."""
-        systemd.call("kill", "--kill-whom=main", f"--signal=SIG{name}", self._unit)
+        commands.systemctl("kill", "--kill-whom=main", f"--signal=SIG{name}", self._unit)
 
     def identity(self) -> WorkloadIdentity:
         """Return the unit, and with it its control group, as the service's identity."""
@@ -206,7 +193,7 @@ class UnitProcess:
 
     def _shown(self, name: str) -> Mapping[str, str]:
         """Return a property of the unit, by its name. Raises DeviceLost: the unit is not active."""
-        properties = systemd.show(self._unit, name, "ActiveState")
+        properties = commands.unit_properties(self._unit, name, "ActiveState")
         if properties["ActiveState"] not in ("active", "reloading"):
             raise DeviceLost(
                 f"the unit {self._unit} is {properties['ActiveState'] or 'unknown'}",

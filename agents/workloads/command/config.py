@@ -10,12 +10,14 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from agents.host.processes.program_runs import RUNS, MeasuredProgram, Runs
-from agents.host.service_files.printed import PrintedItems, PrintedMetric, refuse_duplicates
-from agents.host.service_files.tables import (
+from agents.host.service_files import (
     Argv,
     Environment,
     KnobTable,
     Positive,
+    PrintedItems,
+    PrintedMetric,
+    refuse_duplicates,
     refuse_misfits,
 )
 from tuner.core import ConfigError, Knob, Setting

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from agents.host.http.http_answers import HANDLERS, json_of, message_answer, object_of
 from agents.host.http.knob_messages import knobs_reply
+from agents.host.http.serving import HANDLERS, json_of, message_answer, object_of
 from agents.speculation.messages import PlanMessage, SpeculationKnobs
 from agents.workloads.engine.control import EngineControl
 from agents.workloads.engine.figures import SpeculationCounters

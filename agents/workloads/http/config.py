@@ -13,12 +13,12 @@ from pydantic import AfterValidator, Field
 from agents.finetuning.programs import ProgramsSignal
 from agents.host.http.local_http import local_url
 from agents.host.processes.service_process import RELOADS
-from agents.host.service_files.printed import refuse_duplicates
-from agents.host.service_files.tables import (
+from agents.host.service_files import (
     AbsolutePath,
     Argv,
     Positive,
     UnitName,
+    refuse_duplicates,
     refuse_misfits,
     url_path,
 )

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from agents.host.http.local_http import LocalHttp
-from agents.host.service_files.printed import finite
+from agents.host.service_files import finite
 from agents.workloads.http.metric_config import JsonNumber
 from agents.workloads.http.reading import at
 from tuner.core import (

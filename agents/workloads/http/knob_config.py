@@ -13,13 +13,13 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from agents.host.service_files.printed import OneGroup
-from agents.host.service_files.tables import (
+from agents.host.service_files import (
     AbsolutePath,
     Argv,
     HttpMethod,
     KnobTable,
     LongText,
+    OneGroup,
     UnitName,
     UrlPath,
 )

@@ -13,14 +13,15 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from agents.host.processes.program_runs import MeasuredProgram, Runs
-from agents.host.service_files.printed import PrintedItems, PrintedMetric
-from agents.host.service_files.tables import (
+from agents.host.service_files import (
     AbsolutePath,
     Argv,
     Environment,
     HttpMethod,
     LongText,
     Positive,
+    PrintedItems,
+    PrintedMetric,
     url_path,
 )
 from agents.load.arrivals import read_arrivals

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from agents.host.service_files.log_follower import LogFollower
-from agents.host.service_files.printed import finite, whole
+from agents.host.log_follower import LogFollower
+from agents.host.service_files import finite, whole
 from agents.load.meter import Totals
 from agents.load.prometheus import ARRIVALS, QUANTILES
 from agents.workloads.http.metric_config import ITEMS, LATENCY, LogLines

@@ -9,8 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from agents.host.service_files.printed import Compiled, DeclaredMetric, OwnName, own_name
-from agents.host.service_files.tables import AbsolutePath, UrlPath
+from agents.host.service_files import (
+    AbsolutePath,
+    Compiled,
+    DeclaredMetric,
+    OwnName,
+    UrlPath,
+    own_name,
+)
 from tuner.core import NUMBER, ConfigError, Metric, Quantity, Scope
 from tuner.typed_toml import Filled, Table
 

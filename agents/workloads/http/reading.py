@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.commands import run_argv
-from agents.host.service_files.printed import last_match
+from agents.host.service_files import last_match
 from agents.workloads.http.knob_config import ReadTable, written
 from tuner.core import ActuationError, Clock, DeviceLost, Knob, MeasurementError, Value, reraised
 

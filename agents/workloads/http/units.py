@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from agents.host.processes import systemd
+from agents.host.processes import commands
 from agents.workloads.http.knob_config import UnitProperty
 from agents.workloads.http.reading import is_at, settle, unlisted
 from tuner.core import ActuationError, Clock, Knob, Value
@@ -39,7 +39,7 @@ class Resource:
 
 def _number(text: str) -> str:
     """Return a whole number, or infinity for systemd's and the kernel's "not set"."""
-    return text if text.isdigit() and int(text) < systemd.NOT_SET else INFINITY
+    return text if text.isdigit() and int(text) < commands.NOT_SET else INFINITY
 
 
 def _weight(text: str) -> str:
@@ -102,7 +102,7 @@ class KnobInUnit:
     def read(self) -> Value:
         """Return the value in force. Raises ActuationError: unlisted, or unlike the kernel's."""
         resource = self._resource
-        shown = systemd.show(self._unit.name, resource.shown, "ControlGroup")
+        shown = commands.unit_properties(self._unit.name, resource.shown, "ControlGroup")
         now = resource.parse(shown[resource.shown])
         kernel = self._in_kernel(shown["ControlGroup"])
         if kernel is not None and kernel != now:
@@ -124,12 +124,12 @@ class KnobInUnit:
         """Put a value in force and read it back. Raises ActuationError."""
         text = "" if value == INFINITY else f"{value}{self._resource.suffix}"
         words = ("set-property", "--runtime", self._unit.name, f"{self._unit.property}={text}")
-        systemd.call(*words)
+        commands.systemctl(*words)
         settle(self._unit.name, self.knob, self.read, value, self._clock)
 
     def unproven(self) -> str:
         """Return the reason why the kernel's value is unproven; empty if the unit's cgroup shows it."""
-        group = systemd.show(self._unit.name, "ControlGroup")["ControlGroup"]
+        group = commands.unit_properties(self._unit.name, "ControlGroup")["ControlGroup"]
         if self._in_kernel(group) is not None:
             return ""
         return (

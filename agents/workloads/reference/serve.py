@@ -29,20 +29,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agents.host.http.http_answers import (
-    HANDLERS,
-    as_object,
-    body_of,
-    error_answer,
-    message_answer,
-    parsed_json,
-)
 from agents.host.http.knob_messages import knobs_reply
 from agents.host.http.serving import (
+    HANDLERS,
     LOOPBACK,
+    as_object,
+    body_of,
     end_by_signal,
     end_with_stdin,
+    error_answer,
     listening,
+    message_answer,
+    parsed_json,
     quiet_server,
     tell_ready,
 )

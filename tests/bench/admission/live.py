@@ -21,7 +21,7 @@ import psutil
 from agents.finetuning.beside import FineTuningWindow, Pacer, fine_tune_beside
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.pacing import FineTuningPacer
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import OPEN_LOOP_CALLERS, LoadShape
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter

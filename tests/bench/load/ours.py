@@ -11,7 +11,7 @@ from pathlib import Path
 from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import PlanRunner
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.target.measure import Measurer
 from agents.target.observe import Ask
 from agents.target.target import Target

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agents.host.http.http_answers import body_of, message_answer, object_of
+from agents.host.http.serving import body_of, message_answer, object_of
 from agents.speculation.messages import PlanMessage
 from agents.workloads.engine.proxy import knobs_answer, plan_of
 from tests.engines.text import corpus

@@ -28,8 +28,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from agents.host.http.http_answers import HANDLERS
 from agents.host.http.serving import (
+    HANDLERS,
     LOOPBACK,
     end_by_signal,
     end_with_stdin,

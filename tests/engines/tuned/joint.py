@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.target.side import Side
 from agents.workloads import open_workload
 from tests.bench.result import header

@@ -21,7 +21,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.workloads import open_workload
 from agents.workloads.engine.openai import NGRAM, SPECULATIVE_TOKENS
 from agents.workloads.http.llm.requests import RequestedLoad

@@ -52,7 +52,7 @@ class Doctor:
 def attached(uuid: str, state_dir: Path) -> Any:  # noqa: ANN401 - the product's Side, imported late
     """Return the GPU as the product's agent opens it, without an actuator."""
     from agents.devices.nvidia.device import attach
-    from agents.host.host import HostClock
+    from agents.host.machine import HostClock
 
     return attach(uuid, socket=NO_SOCKET, state_dir=state_dir, clock=HostClock())
 

@@ -147,7 +147,7 @@ class Writing:
 
     def _device(self) -> Any:  # noqa: ANN401 - the product's RemoteKnobs, imported late
         from agents.actuator_client.client import open_remote
-        from agents.host.host import HostClock
+        from agents.host.machine import HostClock
 
         return open_remote(self.socket, self.uuid, HostClock())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from agents.config import Attachment
 from agents.holding.holder import Holder
 from agents.holding.journal import Journal
-from agents.host.host import Host, HostClock
+from agents.host.machine import Host, HostClock
 from agents.main import open_target
 from tests.builders import START
 from tuner.core import (

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.target.rehearsal import rehearse
 from agents.workloads import open_workload
 from agents.workloads.command.config import load_command_config

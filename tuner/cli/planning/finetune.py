@@ -15,7 +15,7 @@ from agents.finetuning.beside import FineTuningWindow, fine_tune_beside
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.pacing import FineTuningPacer
 from agents.finetuning.programs import ProgramsSignal
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.target.side import Side
 from agents.target.window import RATIOS
 from agents.workloads import open_workload

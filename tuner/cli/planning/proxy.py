@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.workloads.engine.control import EngineControl
 from agents.workloads.engine.launch import ServerFlag
 from agents.workloads.engine.llama import BY_MODEL, Draft

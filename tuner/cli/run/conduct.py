@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agents.config import Attachment
 from agents.holding.journal import Journal
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.main import device_ids
 from tuner.cli.run.display import Display
 from tuner.cli.run.jobs import CONTROL, draft, terms

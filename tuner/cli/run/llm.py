@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agents.devices.catalogue import open_device, specs_in
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.host.processes.process_table import ProcessTable, service_of
 from agents.target.side import Side
 from agents.workloads import open_workload

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from agents.config import Attachment, filesystem_root
-from agents.host.host import Host, HostClock, suspended_s
+from agents.host.machine import Host, HostClock, suspended_s
 from agents.main import open_target
 from agents.target.observe import MeasuredWindow, Observer
 from agents.target.window import Usage

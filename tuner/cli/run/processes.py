@@ -19,8 +19,8 @@ from pathlib import Path
 import typer
 
 from agents.config import Attachment
-from agents.host.host import Host
 from agents.host.http.local_http import LocalHttp
+from agents.host.machine import Host
 from agents.main import device_ids
 from agents.revert import revert
 from agents.workloads.engine.child import end_leftovers

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from tuner import files
 from tuner.cli.answers import Answer, checked, show
 from tuner.cli.asking import place, reached

@@ -23,7 +23,7 @@ from agents.actuator.grants import DRIVERS
 from agents.actuator_client.client import open_remote
 from agents.actuator_client.line import ActuatorClient
 from agents.devices.fake import knobs as fake
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from tests.actuation import answers
 from tests.builders import Time
 from tests.ledger import root_process

@@ -13,7 +13,7 @@ import pytest
 from agents.agent.observing import ObservingAgent
 from agents.agent.surroundings import Surroundings
 from agents.config import Attachment, load_agent_config
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.target.measured import MeasuredTarget
 from agents.target.observe import Observer
 from agents.target.side import MeasuredSide

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agents.finetuning.job import FineTuningJob
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from tests.errors import raised
 from tests.processes import gone, parent, stopped, until
 from tuner.core import InvalidInput
@@ -31,7 +31,7 @@ while True:
 OWNER = """
 import sys, time
 from agents.finetuning.job import FineTuningJob
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 job = FineTuningJob(sys.argv[1:], HostClock())
 job.let(run=True)
 while not job.totals()["steps"]:

@@ -11,7 +11,7 @@ import pytest
 
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.programs import ALONE, BESIDE, WAIT_S, ProgramsSignal
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from tests.builders import Time
 from tests.errors import raised
 from tests.processes import until
@@ -22,7 +22,7 @@ import sys, time
 from pathlib import Path
 from agents.finetuning.job import FineTuningJob
 from agents.finetuning.programs import ProgramsSignal
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 clock = HostClock()
 with ProgramsSignal(Path(sys.argv[1])).beside(clock) as held:
     job = FineTuningJob(sys.argv[2:], clock, [held])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.holding.holder import Holder
-from agents.host.host import Host
+from agents.host.machine import Host
 from tests.fakes import Rig
 from tuner.core import (
     Limit,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents.holding.holder import BROKEN_WINDOWS
-from agents.host.host import Host
+from agents.host.machine import Host
 from tests.builders import START, window
 from tests.errors import raised
 from tests.fakes import Rig, failing, refused

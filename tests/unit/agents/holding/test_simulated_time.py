@@ -11,7 +11,7 @@ import pytest
 from agents.holding.holder import Holder
 from agents.holding.journal import Journal
 from agents.holding.plan_runner import POLLED_TICK_S, TICK_S, PlanRunner
-from agents.host.host import Host
+from agents.host.machine import Host
 from agents.target.target import Target
 from jouletune_bench.llm import LlmServer, attach, board_of
 from jouletune_bench.llm.requests import poisson

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.host.service_files.log_follower import LONGEST, LogFollower
+from agents.host.log_follower import LONGEST, LogFollower
 from tests.errors import raised
 from tuner.core import MeasurementError
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import PAUSE_S, STEP_S, UNSENT, LoadRun, LoadShape, sent
 from tuner.core import InvalidInput
 

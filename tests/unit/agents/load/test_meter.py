@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import LoadShape, Tally
 from agents.load.meter import LoadMeter, Totals, shown_by
 from tuner.core import FAILURES, Reading

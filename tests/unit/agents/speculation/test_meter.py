@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import LoadRun, LoadShape
 from agents.speculation.messages import SpeculationStats
 from agents.speculation.meter import (

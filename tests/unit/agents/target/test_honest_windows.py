@@ -12,7 +12,7 @@ import pytest
 from agents.devices.catalogue import open_device
 from agents.devices.cpu.energy import find_energy
 from agents.devices.nvidia.device import attach
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.target.host_meter import HostMeter
 from agents.target.joules import in_background
 from agents.target.side import NothingToSet, Side

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.host.symptoms import Symptom
 from agents.target.rehearsal import rehearse
 from agents.target.side import Side

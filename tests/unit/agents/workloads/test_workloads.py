@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.workloads import REMOVED, open_workload
 from agents.workloads.http.config import load_service_config
 from tests.errors import raised

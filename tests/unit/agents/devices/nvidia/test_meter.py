@@ -25,7 +25,7 @@ from agents.devices.nvidia.limits import refusals
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.remembered import Memory
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.target.side import HOST_CPU, Side, TellsForeignLoad
 from tests.contracts.actuator import ActuatorContract

@@ -16,7 +16,7 @@ from agents.actuator.main import listen
 from agents.config import Attachment
 from agents.devices.unit import device as unit_device
 from agents.devices.unit.device import START_S, open_unit
-from agents.host.processes import systemd
+from agents.host.processes import commands
 from agents.main import open_target
 from agents.target.side import Side
 from agents.target.target import Target
@@ -155,7 +155,7 @@ def rig(
     host: Host, time: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[UnitRig]:
     (tmp_path / "agent").mkdir()
-    monkeypatch.setattr(systemd, "call", host.systemd.call)
+    monkeypatch.setattr(commands, "systemctl", host.systemd.call)
     rig = UnitRig(tmp_path / "agent", time, host=host)
     yield rig
     rig.target.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.host.processes.program_runs import RunWindow
 from agents.target.side import Side
 from agents.target.window import RATIOS
@@ -214,7 +214,7 @@ def test_a_run_ends_with_its_caller(opened: Opened, tmp_path: Path) -> None:
     opened(LINGERS)
     code = (
         "import sys, time; from pathlib import Path; from agents.workloads import open_workload;"
-        "from agents.host.host import HostClock;"
+        "from agents.host.machine import HostClock;"
         f"s = open_workload('command:{tmp_path}/train.toml', seed=0, state_dir=Path('.'),"
         "clock=HostClock()); s.meter.start(); time.sleep(600)"
     )

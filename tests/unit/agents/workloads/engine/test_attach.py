@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.speculation.client import SpeculationActuator, SpeculationClient
 from agents.target.side import FollowsPlans, OffersLoad, Restartable, Side, WorkloadChanged
 from agents.workloads import open_workload

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.workloads import open_workload
 from agents.workloads.engine.active import ActivePassive
 from agents.workloads.engine.child import EngineProcess

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.target.rehearsal import rehearse
 from agents.workloads.http.attach import attach
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.target.rehearsal import rehearse
 from agents.target.side import MeasuresRuns, Restartable, Side
 from agents.target.target import Target

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agents.host.host import HostClock
 from agents.host.http.knob_messages import KnobsReply
+from agents.host.machine import HostClock
 from agents.host.processes import server_process
 from agents.load.generator import LoadShape
 from agents.target.side import (

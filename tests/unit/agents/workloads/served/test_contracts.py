@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.load.generator import LoadShape
 from agents.target.side import Side
 from agents.workloads.served import attach

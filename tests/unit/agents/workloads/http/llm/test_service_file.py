@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agents.host.host import HostClock
+from agents.host.machine import HostClock
 from agents.target.side import IdleState, Side
 from agents.workloads import open_workload
 from agents.workloads.http.llm.detection import ServedModel, demand_answer, find_server

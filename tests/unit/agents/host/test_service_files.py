@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from agents.host.service_files.printed import Printed, finite, number
+from agents.host.service_files import Printed, finite, number
 from tests.errors import raised
 from tuner.core import MeasurementError
 from tuner.core.witnesses import NUMBER

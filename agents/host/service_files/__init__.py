@@ -1,1 +1,0 @@
-"""Operators' files about their programs: tables, knobs, and the places of printed numbers."""
