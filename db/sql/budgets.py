@@ -11,8 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from db.schema import BudgetGroupRow, BudgetMemberRow
 from db.sql.database import Database, Refused
-from db.sql.documents import Unparsed
-from db.sql.rows import readable
+from db.sql.rows import Unparsed, readable
 from tuner.core import BudgetGroup, MemberRecord, NotFound, StaleRevision, StoredRows
 
 Kept = TypeVar("Kept", BudgetGroup, MemberRecord)

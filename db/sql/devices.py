@@ -15,8 +15,7 @@ from db.codec import Json
 from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
 from db.sql.bus import Bus
 from db.sql.database import Database, insert_into, put
-from db.sql.documents import Unparsed
-from db.sql.rows import APPLIED, DEVICES, described, device_values, readable
+from db.sql.rows import APPLIED, DEVICES, Unparsed, described, device_values, readable
 from tuner.core import Applied, Device, Notice, StoredRows, Topic
 
 SEEN = text(

@@ -1,4 +1,7 @@
-"""Values of the core and the tables with their fields: written by name, read by position."""
+"""Values of the core and the tables with their fields: written by name, read by position.
+
+Documents are read as text, so that one that is damaged affects no other.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Label, Select, select
+from sqlalchemy import Label, Select, Text, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from db.codec import DESCRIPTIONS, Description, Json
 from db.schema import (
@@ -93,6 +99,20 @@ def readable(
                 wrong[at] = str(error)
         names = connection.scalars(query.with_only_columns(key)).all() if wrong else ()
     return StoredRows(values, {str(names[n]): wrong[n] for n in wrong if n < len(names)})
+
+
+class Unparsed(FunctionElement[str]):
+    """A JSON column as stored text; bytes on SQLite, which does not check that text is UTF-8."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(Unparsed)
+def _as_text(element: Unparsed, compiler: SQLCompiler, **about: Any) -> str:  # noqa: ANN401
+    """Return the SQL that casts a JSON column to text; to bytes on SQLite."""
+    kind = "BLOB" if compiler.dialect.name == "sqlite" else "TEXT"
+    return f"CAST({compiler.process(element.clauses, **about)} AS {kind})"
 
 
 def without_id(values: Json) -> Json:

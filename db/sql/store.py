@@ -12,13 +12,12 @@ from db.sql.budgets import Budgets
 from db.sql.bus import Bus
 from db.sql.database import Database, Timed, insert_into, untimed
 from db.sql.devices import Devices
-from db.sql.leases import Leases
 from db.sql.log import Events, Observations
 from db.sql.stops import Stops
 from db.sql.studies import Studies
 from db.sql.tables import Audit, Deliveries, Replicas
 from db.sql.tokens import Tokens
-from db.sql.trials import Trials
+from db.sql.trials import Leases, Trials
 from db.sql.upgrade import bring_up
 from tuner import files
 from tuner.core import ConfigError, StoreError

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    case,
     delete,
     exists,
     func,
@@ -39,8 +40,7 @@ from db.schema import (
     TrialRow,
 )
 from db.sql.database import Database, Refused
-from db.sql.documents import DOCUMENT, parsed
-from db.sql.rows import APPLIED
+from db.sql.rows import APPLIED, Unparsed
 from tuner.core import (
     ACTIVE,
     Conflict,
@@ -55,6 +55,8 @@ from tuner.core import (
     UnreadableStudy,
 )
 
+DOCUMENT = Unparsed(RevisionRow.document).label("document")
+"""A study's document as text: each is parsed separately, so that a damaged one affects no other."""
 CURRENT = select(StudyRow.id, DOCUMENT).join(
     RevisionRow,
     (StudyRow.id == RevisionRow.study) & (StudyRow.revision == RevisionRow.revision),
@@ -222,9 +224,7 @@ class Studies:
 
     def windows_s(self, devices: Collection[str]) -> Mapping[str, float]:
         """Return the window in seconds of each of these devices that has an active study."""
-        stated = parsed(
-            RevisionRow.document["terms"]["window_s"].as_string(), self._database.engine.dialect
-        )
+        stated = self._stated(RevisionRow.document["terms"]["window_s"].as_string())
         query = (
             CURRENT.with_only_columns(StudyDeviceRow.device, stated.label("window_s"))
             .join(StudyDeviceRow, StudyDeviceRow.study == StudyRow.id)
@@ -262,10 +262,7 @@ class Studies:
         if phase is not None:
             which.append(StudyRow.phase == phase)
         if group is not None:
-            named = (
-                parsed(RevisionRow.document["group"].as_string(), self._database.engine.dialect)
-                == group
-            )
+            named = self._stated(RevisionRow.document["group"].as_string()) == group
             which.append(StudyRow.id.in_(CURRENT.with_only_columns(StudyRow.id).where(named)))
         return self._ids(*which)
 
@@ -415,6 +412,11 @@ class Studies:
             f"study {study.id!r} conflicted with another study that no longer exists",
             hint="repeat the change",
         ) from refused
+
+    def _stated(self, value: ColumnElement[str]) -> ColumnElement[str]:
+        """Return an SQL value of the document, NULL if the document is not JSON; SQLite fails at it."""
+        sqlite = self._database.engine.dialect.name == "sqlite"
+        return case((func.json_valid(RevisionRow.document) == 1, value)) if sqlite else value
 
 
 def _of(device: str) -> Select[str]:

@@ -1,9 +1,11 @@
-"""Trials over SQLAlchemy."""
+"""Trials and their leases over SQLAlchemy."""
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -29,11 +31,12 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from db import refusals
 from db.schema import LeaseRow, MeasurementRow, ReportRow, StudyRow, TrialRow, TrialStateRow
 from db.sql.database import Database, Refused, insert_into
-from db.sql.rows import OUTCOMES, REPORTS, TRIALS
+from db.sql.rows import LEASES, OUTCOMES, REPORTS, TRIALS
 from db.sql.windows import AT_ONCE, OF_WINDOWS, keep_window, sampled, shown
 from tuner.core import (
     ANYWHERE,
     Context,
+    Lease,
     Measurement,
     Outcome,
     Phase,
@@ -46,6 +49,7 @@ from tuner.core import (
     setting_key,
 )
 
+OF_DEVICE = LEASES.all.where(LeaseRow.device == bindparam("device"))
 WHEN = (TrialRow.started_at, TrialRow.study, TrialRow.number)
 ALL = TRIALS.all.add_columns(TrialRow.study.label("study"))
 OF_STUDY = ALL.where(
@@ -279,6 +283,71 @@ class Trials:
             return sampled(connection, study)
 
 
+class Leases:
+    """Leases in a database. A device's row outlives its lease, because it stores the token."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def grant(
+        self, device: str, study: str, trial: Trial, agent: str, expires_at: datetime
+    ) -> Lease:
+        """Give the device's lease to a trial, replacing any other. Raises NotFound."""
+        first = Lease(
+            device=device,
+            study=study,
+            trial=trial.number,
+            attempt=trial.attempt,
+            token=1,
+            nonce=secrets.token_hex(16),
+            agent=agent,
+            expires_at=expires_at,
+        )
+        values = LEASES.values(first)
+        try:
+            with self._database.act() as connection:
+                token = connection.scalar(
+                    insert_into(connection, LeaseRow)
+                    .values(values)
+                    .on_conflict_do_update(
+                        index_elements=[LeaseRow.__table__.c.device],
+                        set_=values | {"token": LeaseRow.token + 1},
+                    )
+                    .returning(LeaseRow.token)
+                )
+        except Refused as error:  # its only foreign key is the trial's
+            raise refusals.no_trial(study, trial.number) from error
+        assert token is not None  # an upsert returns its row
+        return replace(first, token=token)
+
+    def get(self, device: str) -> Lease | None:
+        """Return the device's lease, None if no lease is in force."""
+        with self._database.look() as connection:
+            row = connection.execute(OF_DEVICE, {"device": device}).first()
+        return _lease(row)
+
+    def renew(self, device: str, token: int, nonce: str, expires_at: datetime) -> Lease:
+        """Extend the lease with this token and nonce to a later end. Raises NotFound, StaleToken."""
+        own = LEASES.all.where(LeaseRow.device == device)
+        with self._database.write() as connection:
+            lease = _lease(connection.execute(own.with_for_update()).first())
+            if lease is None:
+                raise refusals.no_lease(device)
+            lease.admit(token, nonce)
+            put_off = update(LeaseRow).where(LeaseRow.device == device)
+            connection.execute(put_off.values(expires_at=expires_at))
+        return replace(lease, expires_at=expires_at)
+
+    def release(self, device: str, token: int) -> None:
+        """End the lease with this token; do nothing if it is not in force."""
+        with self._database.act() as connection:
+            connection.execute(
+                update(LeaseRow)
+                .where(LeaseRow.device == device, LeaseRow.token == token)
+                .values(study=None, trial=None)
+            )
+
+
 def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpression[Any]]:
     """Return the sort order by start, latest first."""
     return [columns[column.key].desc() for column in WHEN]
@@ -322,3 +391,8 @@ def _keep_state(connection: Connection, study: str, trial: Trial, at: datetime) 
     """Store that a trial entered its state."""
     row = insert(TrialStateRow).values(study=study, trial=trial.number, at=at)
     connection.execute(row.values(state=trial.state, attempt=trial.attempt))
+
+
+def _lease(row: Row[Any] | None) -> Lease | None:
+    """Return the lease of a row, None if the row only keeps the token."""
+    return None if row is None or row.study is None else LEASES.read(row)

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from sqlalchemy import URL, text
 
-from db.sql import copies
 from db.sql.address import existing, read_url, shown
 from db.sql.bus import TUNER_LOCK
 from db.sql.database import Database
-from db.sql.upgrade import bring_up, refuse_unreadable, revision
+from db.sql.upgrade import bring_up, copy_database, refuse_unreadable, revision, written_whole
 from tuner import files
 from tuner.core import Conflict, InvalidInput, NotFound, StoreError
 
@@ -41,9 +40,9 @@ def backup(url_text: str, file: Path) -> None:
             raise InvalidInput(
                 f"{file} is the database itself or its log", hint="name another file"
             )
-        with copies.whole(file) as part:
+        with written_whole(file) as part:
             if url.get_backend_name() == "sqlite":
-                copies.copy(Path(url.database or ""), part)
+                copy_database(Path(url.database or ""), part)
             else:
                 to = ["--format=custom", f"--file={part}", f"--dbname={_plain(url)}"]
                 _pg("pg_dump", to, url)

@@ -14,7 +14,7 @@ import pytest
 
 from db import SCHEMA, open_store
 from db.sql import upgrade
-from db.sql.copies import keep_copy
+from db.sql.upgrade import keep_copy
 from db.upkeep.backup import restore
 from tests.contracts.migrations import engine, migrate
 from tests.contracts.threads import together
