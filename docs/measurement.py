@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tuner.core import plausibility, witnesses
+from tuner.core import witnesses
 from tuner.core.witnesses import RULES
 
 PAGE = Path(__file__).with_name("measurement.md")
@@ -19,7 +19,7 @@ TABLE = "| rule | question | witnesses | tolerance | source | result |\n|---|---
 def row(rule: Callable[..., Any]) -> str:
     """Return the table's row of a rule."""
     question, _, rest = inspect.cleandoc(rule.__doc__ or "").partition("\n\n")
-    values = vars(plausibility) | vars(witnesses)
+    values = vars(witnesses)
     cells = [rule.__name__, question]
     for name in COLUMNS:
         match = re.search(rf"^{name}: (.*(?:\n +.*)*)", rest, re.MULTILINE)

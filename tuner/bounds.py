@@ -144,7 +144,7 @@ UNSEEN = frozenset(
 def tightened(schema: Any, resolve: Callable[[Any], Any], sizes: Sizes = RECEIVED) -> Any:  # noqa: ANN401  a core schema of pydantic
     """Return a core schema in which each number, text, list and mapping has a finite bound.
 
-    The bound is the `Range` in the metadata of a type of `tuner.core.units`, else the field's declared
+    The bound is the `Range` in the metadata of a type of `tuner.core.quantities`, else the field's declared
     bound, else that in `sizes`. `resolve` returns the schema to which a reference points.
     """
     node = resolve(schema)
@@ -186,7 +186,7 @@ def _tighten(node: dict[str, Any], marks: dict[str, Any], sizes: Sizes) -> None:
 
 
 def _tighten_number(node: dict[str, Any], given: Any, sizes: Sizes) -> None:  # noqa: ANN401
-    """Give a number its range; `given` is a `tuner.core.units.Range` or None."""
+    """Give a number its range; `given` is a `tuner.core.quantities.Range` or None."""
     whole = node["type"] == "int"
     most = MOST_INTEGER if whole else sizes.number
     if given is None:

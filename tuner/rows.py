@@ -1,21 +1,41 @@
-"""Work on each row separately: an error becomes the row's content, and an event when it starts or ends."""
+"""A row that cannot be read, or on which work fails, hides no other: its error becomes its content.
+
+The error is also an event, when it starts and when it ends.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from tuner.bounds import redacted
-from tuner.core import StoredRows, StoreError, TuningError, Unreadable, first_fault
+from tuner.core import StoreError, TuningError, Unreadable, first_fault
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 MOST_TEXT = 300
 """The most characters of an error's text, which may contain the whole faulty input."""
+
+
+Row = TypeVar("Row", covariant=True)
+
+
+class StoredRows(tuple[Row, ...]):
+    """The stored values that can be read; `unread` has the reason for each other one, by its name."""
+
+    unread: Mapping[str, str]
+
+    def __new__(
+        cls, values: Iterable[Row] = (), unread: Mapping[str, str] | None = None
+    ) -> StoredRows[Row]:
+        """Return these values."""
+        rows = super().__new__(cls, values)
+        rows.unread = unread or {}
+        return rows
 
 
 @dataclass

@@ -12,7 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from db.schema import BudgetGroupRow, BudgetMemberRow
 from db.sql.database import Database, Refused
 from db.sql.rows import Unparsed, readable
-from tuner.core import BudgetGroup, MemberRecord, NotFound, StaleRevision, StoredRows
+from tuner.core import BudgetGroup, MemberRecord, NotFound, StaleRevision
+from tuner.rows import StoredRows
 
 Kept = TypeVar("Kept", BudgetGroup, MemberRecord)
 GROUPS, MEMBERS = TypeAdapter(BudgetGroup), TypeAdapter(MemberRecord)

@@ -16,7 +16,8 @@ from db.schema import AppliedRow, DeviceRow, StudyDeviceRow, WorkloadVersionRow
 from db.sql.bus import Bus
 from db.sql.database import Database, insert_into, put
 from db.sql.rows import APPLIED, DEVICES, Unparsed, described, device_values, readable
-from tuner.core import Applied, Device, Notice, StoredRows, Topic
+from tuner.core import Applied, Device, Notice, Topic
+from tuner.rows import StoredRows
 
 SEEN = text(
     "UPDATE devices SET seen_at = seen.at FROM (SELECT id, at FROM unnest(CAST(:ids AS text[]), "

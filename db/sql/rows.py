@@ -50,11 +50,11 @@ from tuner.core import (
     Observation,
     Outcome,
     Report,
-    StoredRows,
     Trial,
     TunerReplica,
     Unreadable,
 )
+from tuner.rows import StoredRows
 
 Kept = TypeVar("Kept")
 

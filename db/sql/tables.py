@@ -11,7 +11,8 @@ from sqlalchemy import ColumnElement, delete, insert, select
 from db.schema import AuditRow, Base, ReplicaRow
 from db.sql.database import Database, put
 from db.sql.rows import AUDIT, DELIVERIES, REPLICAS, RowsOf, readable, without_id
-from tuner.core import AuditEntry, Delivery, StoredRows, TunerReplica
+from tuner.core import AuditEntry, Delivery, TunerReplica
+from tuner.rows import StoredRows
 
 Kept = TypeVar("Kept")
 AT_ONCE = 2_000

@@ -10,7 +10,8 @@ from db import refusals
 from db.schema import TokenRow
 from db.sql.database import Database, put
 from db.sql.rows import TOKENS, readable
-from tuner.core import AccessToken, StoredRows
+from tuner.core import AccessToken
+from tuner.rows import StoredRows
 
 
 class Tokens:

@@ -1,38 +1,46 @@
-"""Descriptions of devices and their workloads, their settings, windows and events; no handles."""
+"""Devices, their workloads, settings, windows and events; the ports by which one is set and measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 from tuner.compat import StrEnum
+from tuner.core.estimates import Metric
 from tuner.core.knobs import Setting, SettingKey, Space
-from tuner.core.measurements import Measurement, Metric
+from tuner.core.measurements import Measurement, Reading
 from tuner.core.plans import Context, Signal
 from tuner.core.quantities import Quantities
 
 __all__ = [
-    "DEVICE_FIELDS",
+    "Actuator",
     "Applied",
+    "Clock",
+    "DEVICE_FIELDS",
     "Delivery",
     "Device",
     "Event",
     "FleetStop",
     "Level",
+    "Meter",
     "MetricCourse",
     "MetricSample",
     "Notice",
+    "Now",
     "Observation",
     "Topic",
     "TunerReplica",
+    "Window",
     "WindowPoint",
     "by_reason",
 ]
 
-
 DEVICE_FIELDS = frozenset({"id", "host", "kind", "board", "workload"})
 """The fields, besides labels, by which devices are selected."""
+Now = Callable[[], datetime]
+"""Wall time in UTC, for display and for the tuner's own leases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,3 +286,60 @@ def by_reason(cannot: Mapping[str, str]) -> list[tuple[str, str]]:
     for name, why in cannot.items():
         names.setdefault(why, []).append(name)
     return [(", ".join(group), why) for why, group in names.items()]
+
+
+class Clock(Protocol):
+    """A monotonic clock in seconds that can sleep. Simulated devices provide their own."""
+
+    def monotonic(self) -> float:
+        """Return the seconds since some fixed moment; they never decrease."""
+
+    def sleep(self, seconds: float) -> None:
+        """Return once `seconds` have passed on this clock."""
+
+
+class Actuator(Protocol):
+    """Sets one part of a setting."""
+
+    def read(self) -> Setting:
+        """Return the setting in force, with every knob of the part.
+
+        Raises:
+            ActuationError: the setting cannot be read.
+        """
+
+    def apply(self, setting: Setting) -> None:
+        """Put the setting in force, so that `read()` then agrees with it.
+
+        Knobs that the setting does not name keep their values. Applying the setting in force again changes
+        nothing.
+
+        Raises:
+            UnknownKnob, OutOfRange: the setting does not fit the knobs; nothing was changed.
+            ActuationError: the setting could not be put in force; `read()` returns the actual one.
+        """
+
+
+class Window(Protocol):
+    """An open measuring window."""
+
+    def read(self) -> Reading:
+        """Return the reading of the window so far."""
+
+    def stop(self) -> Reading:
+        """Close the window and return its reading; a second call returns the same reading.
+
+        Raises:
+            MeasurementError: the meter failed, or one of its counters decreased.
+        """
+
+
+class Meter(Protocol):
+    """Measures one part, without the permissions that setting it requires."""
+
+    def start(self) -> Window:
+        """Open a window now.
+
+        Raises:
+            MeasurementError: the meter does not answer.
+        """

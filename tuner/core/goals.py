@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tuner.compat import StrEnum
 from tuner.core.errors import ConstraintSyntax
-from tuner.core.measurements import ABSURD, Estimate
+from tuner.core.estimates import ABSURD, Estimate
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.quantities import (
     UNDECLARED,

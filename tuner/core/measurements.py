@@ -1,145 +1,61 @@
-"""Estimates and measurements: numbers with their uncertainty, origin and circumstances."""
+"""Measured windows: readings, the facts beside them, bounded raw values, and measurements."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from tuner.compat import StrEnum
 from tuner.core.errors import MeasurementError
+from tuner.core.estimates import ABSURD, Estimate, refuse_negative
 from tuner.core.plans import Context
-from tuner.core.quantities import STANDARD, UNDECLARED, Quantities, Quantity, quantity_of, standard
-from tuner.core.samples import WindowSamples
-from tuner.core.units import Boundary, Count, Finite, Seconds, Span
-from tuner.errors import InvalidInput
+from tuner.core.quantities import (
+    Count,
+    Finite,
+    Seconds,
+    Span,
+)
 
 __all__ = [
-    "Estimate",
+    "ABSENT",
+    "CounterAndPower",
+    "CounterStep",
+    "DeviceUse",
+    "FAILURES",
+    "FOREIGN_LOAD",
     "FOREIGN_SHARE",
+    "Fact",
+    "LastObject",
+    "Latencies",
     "Load",
+    "MOST_LATENCIES",
+    "MOST_VALUES",
     "Measurement",
-    "Metric",
-    "Origin",
-    "PRIOR_WINDOWS",
-    "Scope",
-    "Z95",
-    "pooled",
-    "ratio_estimate",
-    "refuse_negative",
-    "student_t95",
-    "weakest",
+    "OwnRequests",
+    "POWER_PROFILES",
+    "PrintedNumber",
+    "Reading",
+    "Scrapes",
+    "WindowSamples",
+    "WorkloadPlace",
+    "ZoneReads",
 ]
 
-Z95 = 1.6448536269514722
-"""One-sided 95 % point of the normal distribution."""
-
-UNSAID = Quantity("unsaid")
-"""The placeholder for the quantity of a standard metric until its name is looked up."""
-
-ABSURD = 1e100
-"""No meter reads this much, so its sender is broken. The squares of smaller numbers are finite."""
-
-
-class Origin(StrEnum):
-    """The origin of a number, from the strongest to the weakest claim."""
-
-    MEASURED = "measured"
-    ESTIMATED = "estimated"
-    SIMULATED = "simulated"
-    REPLAYED = "replayed"
-
-
-class Scope(StrEnum):
-    """The part of the machine, or of the software on it, that a number covers."""
-
-    BOARD = "board"
-    MODULE = "module"
-    RAIL = "rail"
-    PROCESS = "process"
-    SERVICE = "service"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric that a device measures, and its quantity; a standard metric needs no declared quantity.
-
-    Raises:
-        InvalidInput: the name is not standard, and no quantity is declared.
-    """
-
-    name: str
-    origin: Origin = Origin.MEASURED
-    scope: Scope = Scope.BOARD
-    quantity: Quantity = UNSAID
-
-    def __post_init__(self) -> None:
-        if self.quantity != UNSAID:
-            return
-        quantity = standard(self.name)
-        if quantity is None:
-            raise InvalidInput(
-                f"the metric {self.name} has no declared quantity",
-                hint="declare its quantity (unit, and whether less or more is better) "
-                f"where the metric is defined; known metrics: {', '.join(STANDARD)}",
-            )
-        object.__setattr__(self, "quantity", quantity)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number with its uncertainty.
-
-    `low` and `high` are one-sided 95 % bounds; `high` is infinite if the sample was too small to bound it.
-    `n` is the number of independent observations behind the mean.
-
-    Raises:
-        MeasurementError: the mean or the standard error is not a number or is absurdly large, the standard
-            error is negative, there is no observation, or the bounds do not enclose the mean.
-    """
-
-    mean: Finite
-    stderr: Finite = 0.0
-    n: Count = 1
-    low: Boundary = -math.inf
-    high: Boundary = math.inf
-    origin: Origin = Origin.MEASURED
-    scope: Scope = Scope.BOARD
-
-    def __post_init__(self) -> None:
-        if not abs(self.mean) < ABSURD:
-            raise MeasurementError(f"an estimate cannot have the mean {self.mean}")
-        if not 0.0 <= self.stderr < ABSURD:
-            raise MeasurementError(f"an estimate cannot have the standard error {self.stderr}")
-        if self.n < 1:
-            raise MeasurementError(f"an estimate needs at least one observation, not {self.n}")
-        if not self.low <= self.mean <= self.high:
-            raise MeasurementError(
-                f"the bounds {self.low} … {self.high} do not enclose the mean {self.mean}"
-            )
-
-    @classmethod
-    def of_mean(
-        cls,
-        mean: float,
-        stderr: float,
-        n: int = 1,
-        *,
-        origin: Origin = Origin.MEASURED,
-        scope: Scope = Scope.BOARD,
-    ) -> Estimate:
-        """Return an estimate whose bounds are the mean ± 1.645 standard errors."""
-        return cls(mean, stderr, n, mean - Z95 * stderr, mean + Z95 * stderr, origin, scope)
-
-    def widened(self, doubt: float) -> Estimate:
-        """Return the estimate with the further standard error `doubt`, which all its samples share."""
-        return replace(
-            self,
-            stderr=math.hypot(self.stderr, doubt),
-            low=self.mean - math.hypot(self.mean - self.low, Z95 * doubt),
-            high=self.mean + math.hypot(self.high - self.mean, Z95 * doubt),
-        )
+FAILURES = "failures"
+"""The subject of a note: the failed requests of our load, by reason."""
+FOREIGN_LOAD = "foreign_load"
+"""The subject of a note: why the share of other processes on a device is unknown."""
+POWER_PROFILES = "power_profiles"
+"""The subject of a note: the vendor's power profiles in force. A hold ends when they change."""
+MOST_LATENCIES = 4_096
+"""More latencies become a histogram."""
+BUCKETS = 255
+MOST_VALUES = 6_144
+"""The most numbers of a window. As JSON they need less than half of a request, compressed 64 kB at most."""
+ABSENT = -1.0
+"""A total that a reading lacks; every total is at least 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,122 +122,238 @@ class Measurement:
         refuse_negative(self.estimates)
 
 
-def refuse_negative(estimates: Mapping[str, Estimate], declared: Quantities = UNDECLARED) -> None:
-    """Raise MeasurementError if the mean of a quantity without a sign is below zero."""
-    for name, estimate in estimates.items():
-        if estimate.mean < 0.0 and not quantity_of(name, declared).signed:
-            raise MeasurementError(
-                f"{name} = {estimate.mean} is negative",
-                hint="check the meter; the number was not stored",
-            )
-
-
-PRIOR_WINDOWS = 3
-"""The weight, in windows, of the spread within windows against the scatter between them."""
-
-
-def pooled(estimates: Sequence[Estimate]) -> Estimate:
-    """Return several estimates of one mean as one, weighted by their precision.
-
-    The weights are 1/stderr² (equal if one estimate has a standard error of 0). The variance of the pool
-    blends the variance that the weights imply, worth three windows, with the scatter between windows. The
-    bounds use Student's t with the degrees of freedom of both together. A side of the pool is unbounded
-    only if it is unbounded in every estimate. The pool has the weakest origin of its members.
-
-    Raises:
-        MeasurementError: there is no estimate.
-    """
-    if not estimates:
-        raise MeasurementError("no estimate to pool")
-    if len(estimates) == 1:
-        return estimates[0]
-    least = min(e.stderr for e in estimates)
-    weights = [(least / e.stderr) ** 2 if least > 0.0 else 1.0 for e in estimates]
-    total = math.fsum(weights)
-    mean = math.fsum(w * e.mean for w, e in zip(weights, estimates, strict=True)) / total
-    implied = least**2 / total
-    freedom = len(estimates) - 1
-    squares = math.fsum(w * (e.mean - mean) ** 2 for w, e in zip(weights, estimates, strict=True))
-    scatter = squares / total / freedom
-    variance = (PRIOR_WINDOWS * implied + freedom * scatter) / (PRIOR_WINDOWS + freedom)
-    stderr = math.sqrt(max(variance, implied))
-    reach = student_t95(PRIOR_WINDOWS + freedom) * stderr
-    return Estimate(
-        mean,
-        stderr,
-        sum(e.n for e in estimates),
-        mean - reach if any(math.isfinite(e.low) for e in estimates) else -math.inf,
-        mean + reach if any(math.isfinite(e.high) for e in estimates) else math.inf,
-        weakest(e.origin for e in estimates),
-        estimates[0].scope,
-    )
-
-
-def weakest(origins: Iterable[Origin]) -> Origin:
-    """Return the weakest of several origins: a mixture counts as its worst part."""
-    order = list(Origin)
-    return max(origins, key=order.index)
-
-
-def student_t95(freedom: int) -> float:
-    """Return the one-sided 95 % point of Student's t, to about 1 % (exact for 1 and 2 degrees).
-
-    From three degrees on it is the expansion in 1/freedom of Abramowitz and Stegun 26.7.5.
-    """
-    if freedom < 1:
-        return math.inf
-    if freedom == 1:
-        return 6.3138
-    if freedom == 2:
-        return 2.9200
-    z, v = Z95, float(freedom)
-    first = (z**3 + z) / 4.0
-    second = (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0
-    third = (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0
-    return z + first / v + second / v**2 + third / v**3
-
-
 FOREIGN_SHARE = 0.15
 """The default limit on the share of the machine that other processes use in a window: our choice."""
-LEAST_BATCHES = 3
-"""A standard error from fewer batches would be a guess."""
 
 
-def ratio_estimate(
-    steps: Sequence[tuple[float, float]],
-    scale: float,
-    metric: Metric,
-    seconds: Sequence[float] = (),
-) -> Estimate | None:
-    """Return `scale` × Σ numerators / Σ denominators over batches; None with fewer than three batches.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The values of a window so far, by name; a value that is not available yet is absent.
 
-    It is None without a positive denominator, too. The standard error is the ratio estimator's (Cochran,
-    Sampling Techniques, §6.4) over the batches of the window; the bounds use Student's t for their number.
-    With the `seconds` of the batches it is the error at the window's rate of the denominator: deviations
-    that are linear in the rate do not count as error (§7.3).
+    `totals` are sums since the window was opened: `energy_j`, `items`, `failed`, `cpu_s` (of the workload's
+    processes), `busy_s` (CPU seconds of the whole host), `foreign_s` (while other processes computed on the
+    device), `throttled_<reason>_s`. `estimates` are finished metrics, with an uncertainty that only the
+    meter can give. `notes` qualify the values in words, by subject (`foreign_load`). `facts` are second
+    witnesses, which the rules of `tuner.core.witnesses` compare with the figures. `latencies` are those
+    behind the quantiles in `estimates`, if the meter has them.
+
+    Raises:
+        MeasurementError: a total is negative, not a number or absurdly large.
     """
-    count = len(steps)
-    above = math.fsum(n for n, _ in steps)
-    below = math.fsum(d for _, d in steps)
-    if count < LEAST_BATCHES or below <= 0.0:
-        return None
-    mean, freedom = above / below, count - 1
-    apart = [n - mean * d for n, d in steps]
-    if seconds:
-        each = math.fsum(seconds) / below
-        slack = [s - each * d for s, (_, d) in zip(seconds, steps, strict=True)]
-        if (spread := math.fsum(s * s for s in slack)) > 0.0:
-            slope = math.fsum(s * a for s, a in zip(slack, apart, strict=True)) / spread
-            apart = [a - slope * s for s, a in zip(slack, apart, strict=True)]
-            freedom -= 1
-    stderr = math.sqrt(math.fsum(a * a for a in apart) * count / freedom) / below
-    reach = student_t95(freedom) * stderr
-    return Estimate(
-        scale * mean,
-        scale * stderr,
-        count,
-        scale * (mean - reach),
-        scale * (mean + reach),
-        metric.origin,
-        metric.scope,
-    )
+
+    totals: Mapping[str, float] = field(default_factory=dict)
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    facts: tuple[Fact, ...] = ()
+    latencies: Latencies | None = None
+
+    def __post_init__(self) -> None:
+        for name, total in self.totals.items():
+            if not 0.0 <= total < ABSURD:
+                raise MeasurementError(f"the total {name} cannot be {total}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """The latencies of a window in ms: each one in `each_ms`, or a histogram.
+
+    `edges_ms` are the upper edges of the buckets but the last, which is open; `counts` are those of all
+    buckets. `binned` is set if we made the histogram of single values, after computing the quantiles.
+    `together` is as in `quantile_estimate`.
+    """
+
+    each_ms: tuple[Finite, ...] = ()
+    together: Finite = 1.0
+    edges_ms: tuple[Finite, ...] = ()
+    counts: tuple[Count, ...] = ()
+    binned: bool = False
+
+    @classmethod
+    def of(cls, each_ms: Sequence[float], together: float = 1.0) -> Latencies:
+        """Return single latencies, as a histogram of equal ratios if there are more than 4,096."""
+        if len(each_ms) <= MOST_LATENCIES:
+            return cls(each_ms=tuple(each_ms), together=together)
+        least, most = max(min(each_ms), 1e-6), max(max(each_ms), 2e-6)
+        ratio = math.log(most / least) / BUCKETS
+        edges = tuple(dict.fromkeys(least * math.exp(k * ratio) for k in range(BUCKETS)))
+        counts = [0] * (len(edges) + 1)
+        for one in each_ms:
+            counts[bisect_left(edges, one)] += 1
+        return cls(together=together, edges_ms=edges, counts=tuple(counts), binned=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSamples:
+    """The readings of one window on one device.
+
+    `clock_s` and `wall_s` are the start and the end on the monotonic clock, and in seconds since 1970.
+    `seconds` is the time of each reading since the start, `totals` has each total at each reading, `ABSENT`
+    where a reading lacks it. `ratios` names the metrics that are a ratio of two totals over the batches
+    between readings: the totals, and their factor. Meters finished the other metrics. `runs` is whether a
+    reading ends with a run of a program, at any time.
+    """
+
+    clock_s: tuple[Finite, Finite]
+    wall_s: tuple[Finite, Finite]
+    seconds: tuple[Span, ...]
+    totals: Mapping[str, tuple[Finite, ...]]
+    runs: bool = False
+    ratios: Mapping[str, tuple[str, str, Finite]] = field(default_factory=dict)
+    latencies: Latencies | None = None
+
+    def bounded(self) -> WindowSamples:
+        """Return the samples; of more than `MOST_VALUES` the last reading, if need be without latencies.
+
+        The metrics of a single reading count as finished by their meter.
+        """
+        if self._values() <= MOST_VALUES:
+            return self
+        totals = {name: values[-1:] for name, values in self.totals.items()}
+        last = replace(self, seconds=self.seconds[-1:], totals=totals, ratios={})
+        return last if last._values() <= MOST_VALUES else replace(last, latencies=None)
+
+    def _values(self) -> int:
+        """Return the count of numbers."""
+        own = self.latencies or Latencies()
+        return (
+            len(self.seconds) * (1 + len(self.totals))
+            + len(own.each_ms)
+            + len(own.edges_ms)
+            + len(own.counts)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """The input of a rule. Its `why`, if it has one, is the reason for a missing second witness."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterAndPower(Fact):
+    """A device's energy by its counter, and by power × time; the latter is None if unknown. Both in J.
+
+    `most_w` is the greatest power of the samples, `spread_w` its difference from the least, `gap_s` the
+    longest time between two samples, `rest_j` the doubtful energy at rest. `still_s` is the longest time
+    during which the counter did not change although the device worked.
+    """
+
+    meter: str
+    counted_j: float
+    power_j: float | None = None
+    most_w: float = 0.0
+    spread_w: float = 0.0
+    gap_s: float = 0.0
+    rest_j: float = 0.0
+    still_s: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneReads(Fact):
+    """Two energy counters of one kind, in µJ. Each entry of `reads` is first, second, first again.
+
+    Both counters wrap at `range_uj`.
+    """
+
+    first: str
+    second: str
+    range_uj: int
+    reads: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse(Fact):
+    """Whether the workload's processes compute on a device, and on which others of the host.
+
+    `device` is the value for `--device` and `name` the displayed name. `ours` is whether processes of the
+    workload run on it; `elsewhere` has the other devices on which they do, as `--device` value and name.
+    `looks` is the number of observations, `busy` whether the device worked in any of them.
+    """
+
+    device: str
+    name: str
+    ours: bool
+    busy: bool
+    looks: int
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPlace(Fact):
+    """The devices on which a workload computes, and the items that it served.
+
+    `whole` is whether `uses` covers all devices of the target.
+    """
+
+    uses: tuple[DeviceUse, ...]
+    items: float
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRequests(Fact):
+    """A service's counter beside the requests that our own load completed in `seconds`.
+
+    `in_flight` is the greatest number of its requests at once. `counts` is False if the counter does not
+    count requests.
+    """
+
+    counter: str
+    counted: float
+    completed: float
+    in_flight: float
+    seconds: float
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrapes(Fact):
+    """The counters read over each of several connections to one address, in rounds.
+
+    A round begins once every connection of the previous round has answered; the last one may be incomplete.
+    `started` has the programs' start times among the answers; `processes` listen at the address.
+    """
+
+    url: str
+    rounds: tuple[tuple[Mapping[str, float], ...], ...] = ()
+    started: frozenset[float] = frozenset()
+    processes: int = 1
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterStep(Fact):
+    """A counter, or a part of one, at two readings, with the program's start time at each if known."""
+
+    what: str
+    before: float
+    now: float
+    started_before: object = None
+    started_now: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedNumber(Fact):
+    """A number that a pattern matched, between the texts `before` and `after` of its line.
+
+    `delimited` is whether the pattern itself also matches the text after the number; `lead` is the text
+    before it that the pattern matches; `unit` is its declared unit. `later` is a later line, or the end of
+    the output, that begins like the match but has no number in its place.
+    """
+
+    text: str
+    before: str
+    after: str
+    delimited: bool = False
+    unit: str = ""
+    later: str = ""
+    lead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LastObject(Fact):
+    """The last line of an output that begins a JSON object; `broken` is why it cannot be read, if so."""
+
+    line: str
+    broken: str

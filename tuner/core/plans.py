@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner.core.knobs import Setting, render_setting, setting_key
-from tuner.core.units import Boundary, Share
+from tuner.core.quantities import Boundary, Share
 from tuner.errors import InvalidInput
 
 __all__ = [

@@ -10,17 +10,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
-from tuner.core.hours import ALL_DAY, parse_hours
-from tuner.core.units import Finite
+from tuner.core.quantities import Finite
 from tuner.errors import InvalidInput
 
-__all__ = ["HourRow", "TimeSeries"]
+__all__ = [
+    "ALL_DAY",
+    "HourRow",
+    "TimeSeries",
+    "parse_hours",
+    "within_hours",
+]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 QUARTER = timedelta(minutes=15)
 """In every time zone the hours begin at a quarter of an hour in UTC."""
 LONE_S = 3600.0
 """The time, in seconds, for which the only point of a series is in force: an hour."""
+ALL_DAY = "0-24"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +52,8 @@ class HourRow:
 
     def covers(self, local: datetime) -> bool:
         """Return whether a local time lies in its hours and days."""
-        start, end = parse_hours(self.hours)
-        hour = local.hour
-        inside = start <= hour < end if start < end else hour >= start or hour < end
-        return inside and (not self.days or DAYS[local.weekday()] in self.days)
+        days = not self.days or DAYS[local.weekday()] in self.days
+        return days and _lies_in(self.hours, local.hour)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +149,29 @@ def _check(value: float) -> None:
     """Raise InvalidInput if a value is not finite."""
     if not math.isfinite(value):
         raise InvalidInput(f"value cannot be {value}", hint="give a finite number")
+
+
+def parse_hours(text: str, of: str = "hours") -> tuple[int, int]:
+    """Read `HH-HH` as its first and last hour. `of` is the name of the hours in an error.
+
+    Raises:
+        InvalidInput: the text is anything else.
+    """
+    first, dash, last = text.partition("-")
+    refused = InvalidInput(f"{of} cannot be {text!r}", hint='write it like "22-6"')
+    if not (dash and first.strip().isdigit() and last.strip().isdigit()):
+        raise refused
+    start, end = int(first), int(last)
+    if not (0 <= start <= 23 and 0 <= end <= 24) or start == end:
+        raise refused
+    return start, end
+
+
+def within_hours(text: str, at: datetime) -> bool:
+    """Return whether a time lies in the hours, by this machine's time zone."""
+    return _lies_in(text, at.astimezone().hour)
+
+
+def _lies_in(text: str, hour: int) -> bool:
+    start, end = parse_hours(text)
+    return start <= hour < end if start < end else hour >= start or hour < end

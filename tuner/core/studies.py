@@ -1,7 +1,11 @@
-"""Studies: one workload on a non-empty set of similar devices, and the phases of its tuning."""
+"""Studies: one workload on a non-empty set of similar devices, and the phases of its tuning.
+
+Exploring may be limited by maintenance windows, freezes and budgets; holding is never limited.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -11,20 +15,20 @@ from tuner.compat import StrEnum
 from tuner.core.described import Described, DescribedField, described_fields
 from tuner.core.devices import Applied
 from tuner.core.errors import IllegalTransition
-from tuner.core.exploration import Exploration
 from tuner.core.goals import Constraint, Objective
-from tuner.core.hours import ALL_DAY, parse_hours
 from tuner.core.knobs import Setting, Space, setting_key
 from tuner.core.plans import Plan, Signal
-from tuner.core.quantities import Quantities
+from tuner.core.quantities import LONGEST_S, Count, Quantities, Share, Span
+from tuner.core.series import ALL_DAY, parse_hours
 from tuner.core.trials import ACTIVE, EDGES, HELD, PLANNED, Phase
-from tuner.core.units import LONGEST_S, Count, Share, Span
 from tuner.errors import InvalidInput
 
 __all__ = [
+    "Exploration",
     "MOST_WINDOWS",
-    "PARTS",
+    "MaintenanceWindow",
     "Mode",
+    "PARTS",
     "Requested",
     "Revision",
     "Safety",
@@ -39,12 +43,67 @@ __all__ = [
     "requested",
 ]
 
+LONGEST_WINDOW_H = 7 * 24.0
 MOST_CONTROL = 0.2
 """The greatest share of control windows: our choice. More would cost too much of the hold's saving."""
-
-
 MOST_WINDOWS = 6.0
 """A window is extended up to this many times its length if no greatest length is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceWindow:
+    """A time in which trials may run: it opens by `cron`, five fields, and lasts `hours`.
+
+    Raises:
+        InvalidInput: the length is not above 0 h and at most a week.
+    """
+
+    cron: str
+    hours: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.hours <= LONGEST_WINDOW_H:
+            raise InvalidInput(
+                f"hours cannot be {self.hours:g}",
+                hint=f"give more than 0, and at most {LONGEST_WINDOW_H:g} (a week)",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exploration:
+    """The limits on a study's exploring; by default it is not limited.
+
+    Trials run only in `windows` (empty: at any time), whose cron is in `time_zone`. `frozen` is the reason
+    of a freeze, during which a hold continues but no trial begins; empty: not frozen. Tuning trials use at
+    most `max_time_share` of the time since the study was created, and at most `max_energy_share` of the
+    energy that the baseline would have used in that time. A plan whose confirmed gain is below
+    `min_saving`, a share of the baseline's objective, is not held.
+
+    Raises:
+        InvalidInput: a share is not above 0 and at most 1, or `min_saving` is not from 0 to below 1.
+    """
+
+    windows: tuple[MaintenanceWindow, ...] = ()
+    time_zone: str = "UTC"
+    frozen: str = ""
+    max_time_share: Annotated[Share, Described("Most of the time for trials.", "SHARE")] = 1.0
+    max_energy_share: Annotated[
+        Share, Described("Most energy of trials, of the baseline's.", "SHARE")
+    ] = 1.0
+    min_saving: Annotated[Share, Described("Least saving of a held plan.", "SHARE")] = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_time_share", "max_energy_share"):
+            share = getattr(self, name)
+            if not 0.0 < share <= 1.0:  # refuses NaN, too
+                raise InvalidInput(
+                    f"{name} cannot be {share:g}", hint="give more than 0, and at most 1 (no limit)"
+                )
+        if not (math.isfinite(self.min_saving) and 0.0 <= self.min_saving < 1.0):
+            raise InvalidInput(
+                f"min_saving cannot be {self.min_saving:g}",
+                hint="give a share from 0 (any gain) to below 1; 0.02 is 2 %",
+            )
 
 
 class Safety(StrEnum):
@@ -263,7 +322,7 @@ class Study(Requested):
     quantities: Quantities = field(default_factory=dict, hash=False)
     signals: tuple[Signal, ...] = ()
     constraints: tuple[Constraint, ...] = ()
-    exploration: Exploration = Exploration()  # noqa: RUF009  frozen
+    exploration: Exploration = Exploration()
     group: str = ""
     transfer: Transfer = Transfer()
     phase: Phase = Phase.BASELINE

@@ -1,32 +1,40 @@
-"""Trials of one setting, the only changes that their state may take, and the leases on them."""
+"""Trials of one setting, the only changes that their state may take, and the leases on them.
+
+The reports of several similar devices, under one workload and one setting, become one outcome.
+"""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from tuner.compat import StrEnum
 from tuner.core.errors import IllegalTransition, StaleToken
+from tuner.core.estimates import Estimate, weakest
 from tuner.core.goals import Limit
 from tuner.core.knobs import Setting, setting_key
-from tuner.core.measurements import Estimate, Measurement
+from tuner.core.measurements import Measurement
 from tuner.core.plans import Context, Plan
+from tuner.core.quantities import UNDECLARED, OverDevices, Quantities, quantity_of
 
 __all__ = [
     "ACTIVE",
     "EDGES",
     "HELD",
-    "NO_ANSWER",
-    "PLANNED",
     "Lease",
+    "NO_ANSWER",
     "Outcome",
+    "PLANNED",
     "Phase",
     "Report",
     "Trial",
     "TrialCare",
     "TrialState",
+    "merged",
+    "merged_estimate",
 ]
 
 NO_ANSWER = "does not answer after its restart"
@@ -76,16 +84,12 @@ class Phase(StrEnum):
 
 ACTIVE = frozenset(Phase) - {Phase.STOPPED}
 """Phases in which a study owns its devices."""
-
 HELD = frozenset({Phase.CANARY, Phase.HOLDING})
 """Phases in which a plan is held, on one device or on all."""
-
 PLANNED = HELD | {Phase.CONFIRMING, Phase.PROPOSED}
 """Phases in which a study must have a plan."""
-
 _ALWAYS = frozenset({Phase.PAUSED, Phase.STOPPED})
 _DECIDED = frozenset({Phase.PROPOSED, Phase.HOLDING})
-
 EDGES: Mapping[Phase, frozenset[Phase]] = {
     Phase.BASELINE: _ALWAYS | _DECIDED | {Phase.TUNING},
     Phase.TUNING: _ALWAYS | _DECIDED | {Phase.BASELINE, Phase.CONFIRMING},
@@ -323,3 +327,76 @@ class TrialCare:
             ),
             reported=reported,
         )
+
+
+GRAVEST_FIRST: tuple[TrialState, ...] = (
+    TrialState.FAILED,
+    TrialState.ABORTED,
+    TrialState.CONTAMINATED,
+    TrialState.INCONCLUSIVE,
+    TrialState.COMPLETED,
+)
+
+
+def merged(outcomes: Sequence[Outcome], declared: Quantities = UNDECLARED) -> Outcome:
+    """Return the outcome of a trial from the outcomes of its devices, of which there is at least one.
+
+    The trial gets the gravest state. Quantities to which every device contributes, as energy to a shared
+    item, are summed. Every other metric is the slowest device's: the highest latency, the lowest
+    throughput.
+    """
+    if len(outcomes) == 1:
+        return outcomes[0]
+    gravest = min(outcomes, key=lambda o: GRAVEST_FIRST.index(o.state))
+    broken = next((o.broke for o in outcomes if o.broke is not None), None)
+    windows = [o.measurement for o in outcomes if o.measurement is not None]
+    complete = len(windows) == len(outcomes)
+    return replace(
+        gravest,
+        measurement=_merged_windows(windows, declared) if complete else gravest.measurement,
+        broke=broken if gravest.state is TrialState.COMPLETED else None,
+        reason="; ".join(dict.fromkeys(o.reason for o in outcomes if o.reason)),
+    )
+
+
+def _merged_windows(windows: Sequence[Measurement], declared: Quantities) -> Measurement:
+    """Return the windows of all devices as one, with the metrics that every device has."""
+    shared = [n for n in windows[0].estimates if all(n in w.estimates for w in windows)]
+    slowest = max(windows, key=lambda w: w.seconds)
+    return replace(
+        slowest,
+        estimates={
+            n: merged_estimate(
+                [w.estimates[n] for w in windows], quantity_of(n, declared).over_devices
+            )
+            for n in shared
+        },
+        throttled=tuple(dict.fromkeys(reason for w in windows for reason in w.throttled)),
+        foreign=max(w.foreign for w in windows),
+        sources=_sources(windows),
+    )
+
+
+def merged_estimate(estimates: Sequence[Estimate], over: OverDevices) -> Estimate:
+    """Return the estimate for several devices together: their sum, or the slowest device's."""
+    if over is not OverDevices.SUM:
+        worse = min if over is OverDevices.LEAST else max
+        slowest = worse(estimates, key=lambda e: e.mean)
+        return replace(
+            slowest,
+            low=worse(e.low for e in estimates),
+            high=worse(e.high for e in estimates),
+            origin=weakest(e.origin for e in estimates),
+        )
+    return Estimate.of_mean(
+        math.fsum(e.mean for e in estimates),
+        math.hypot(*(e.stderr for e in estimates)),
+        min(e.n for e in estimates),
+        origin=weakest(e.origin for e in estimates),
+        scope=estimates[0].scope,
+    )
+
+
+def _sources(windows: Sequence[Measurement]) -> Mapping[str, str]:
+    """Return the sources of all windows by name; the last window's counts."""
+    return {name: source for window in windows for name, source in window.sources.items()}

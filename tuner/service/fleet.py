@@ -16,12 +16,12 @@ from tuner.core import (
     Device,
     Level,
     Phase,
-    StoredRows,
     Study,
     UnreadableStudy,
     called,
     summed,
 )
+from tuner.rows import StoredRows
 from tuner.service.inventory import watched_metrics
 from tuner.service.operations import Operations
 from tuner.service.reports import PERIODS

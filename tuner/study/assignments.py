@@ -35,7 +35,7 @@ RAREST_REPORT_S = 240.0
 
 
 ENOUGH_REQUESTS = 299
-"""The fewest requests whose p99 has an upper bound (`tuner.core.tails`)."""
+"""The fewest requests whose p99 has an upper bound (`tuner.core.estimates`)."""
 LATEST = 4
 """A moving load has been low in one of this number of latest windows, or is not expected to be now."""
 SPARE = 1.2

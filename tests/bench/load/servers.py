@@ -22,7 +22,7 @@ HALF_S = 1800.0
 WARM_S = 60.0
 """The time before the judged half that is played first, and not counted."""
 WINDOW = 299
-"""The fewest requests by which a p99 has an upper bound (`tuner.core.tails`)."""
+"""The fewest requests by which a p99 has an upper bound (`tuner.core.estimates`)."""
 SHARES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 CROWDED = 2.5
 """A server's share of a trace is small enough if its p99 to the first token, at its defaults, is below this

@@ -20,7 +20,8 @@ from tests.contracts.budgets import GROUP, MEMBER
 from tests.contracts.replicas import ONE
 from tests.contracts.tokens import ENROL, agent
 from tests.errors import raised
-from tuner.core import AuditEntry, Delivery, Event, StoredRows, Unreadable
+from tuner.core import AuditEntry, Delivery, Event, Unreadable
+from tuner.rows import StoredRows
 
 LISTS: dict[str, Callable[[Store], StoredRows[object]]] = {
     "devices": lambda store: store.devices.list(),

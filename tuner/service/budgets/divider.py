@@ -24,10 +24,10 @@ from tuner.core import (
     MemberRecord,
     Notice,
     StaleRevision,
-    StoredRows,
     TimeSeries,
     Topic,
 )
+from tuner.rows import StoredRows
 from tuner.service.budgets.measuring import FrontMeasuring, MeasuredFronts
 from tuner.service.budgets.state import GroupState, MemberTimes, limits_not_met, unkept
 from tuner.service.energy_price import EnergyPrice

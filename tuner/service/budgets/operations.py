@@ -21,10 +21,10 @@ from tuner.core import (
     InvalidInput,
     MemberRecord,
     NotFound,
-    StoredRows,
     TimeSeries,
     Unreadable,
 )
+from tuner.rows import StoredRows
 from tuner.service.budgets.divider import WattDivider
 from tuner.service.budgets.state import GroupState
 from tuner.service.creation import about

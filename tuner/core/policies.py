@@ -1,4 +1,4 @@
-"""The input of a policy, a study's past, and its possible suggestions."""
+"""What a policy needs: a study's past, the suggestions it may return, and its optional declarations."""
 
 from __future__ import annotations
 
@@ -6,18 +6,35 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
-from tuner.core.evidence import Evidence, weigh
+from tuner.core.estimates import Estimate
+from tuner.core.evidence import Evidence, baseline_context, counted, is_at, trials_spent, weigh
 from tuner.core.goals import Limit
-from tuner.core.knobs import Setting
-from tuner.core.measurements import Estimate
+from tuner.core.knobs import Setting, Value
 from tuner.core.plans import Context, Plan, Row
-from tuner.core.selection import baseline_context, counted, is_at, trials_spent
 from tuner.core.studies import Study
 from tuner.core.trials import Trial, TrialState
 from tuner.errors import InvalidInput
 
-__all__ = ["Done", "Past", "Prediction", "Suggestion", "Try", "Wait"]
+__all__ = [
+    "BelievedSetting",
+    "DecidesSteps",
+    "Done",
+    "Explains",
+    "Explanation",
+    "ExploresApart",
+    "FollowsLoad",
+    "KnobSlice",
+    "Past",
+    "Policy",
+    "Prediction",
+    "RefusesStudies",
+    "SaysWhatItHeeds",
+    "Suggestion",
+    "Try",
+    "Wait",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,3 +175,110 @@ class Done:
 
 
 Suggestion = Try | Wait | Done
+
+
+class Policy(Protocol):
+    """Decides a study's steps by a pure function: the same past gives the same suggestion at any time."""
+
+    def suggest(self, past: Past) -> Suggestion:
+        """Return the next step: try a setting, wait, or be done with a plan."""
+
+
+@runtime_checkable
+class SaysWhatItHeeds(Protocol):
+    """A policy that declares the parts of a study that it supports: `objective`, `constraints`, `safety`.
+
+    A policy without this declaration supports the first two. To support `safety` a policy must predict the
+    metrics of the settings that it tries. A study that requires an unsupported part is refused when it is
+    created.
+    """
+
+    heeds: frozenset[str]
+
+
+@runtime_checkable
+class RefusesStudies(Protocol):
+    """A policy that supports a part of a study in some forms only, and refuses the others."""
+
+    def refuse(self, study: Study) -> None:
+        """Check that the policy supports a study. Raises InvalidInput: names the unsupported part."""
+
+
+@runtime_checkable
+class DecidesSteps(Protocol):
+    """A policy of continuous studies that judges steps by itself.
+
+    If `needs_baseline` is false the baseline is measured only for limits that are relative to it. `goals`
+    are metrics whose constraints apply to the whole course of the study and end it once they are met; no
+    single setting is judged by them.
+    """
+
+    needs_baseline: bool
+    goals: frozenset[str]
+
+
+@runtime_checkable
+class ExploresApart(Protocol):
+    """A policy that can suggest while trials run, so that similar devices may each run their own trial.
+
+    Running trials are in its past, without a measurement. It does not suggest their settings again, and its
+    suggestions must be safe even if their results are never reported.
+    """
+
+    explores_apart: bool
+
+
+@runtime_checkable
+class FollowsLoad(Protocol):
+    """A policy that proposes one setting, so that a study may follow a load: see `Terms.plan_by`."""
+
+    follows_load: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BelievedSetting:
+    """A setting with its prediction, by metric and in the metric's unit.
+
+    `chance` is the predicted probability that it keeps every limit. `refused` is why the policy would not
+    try it; empty if it would.
+    """
+
+    setting: Setting
+    predicted: Mapping[str, Prediction]
+    chance: float
+    refused: str = ""
+    measured: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobSlice:
+    """The predicted effect of one knob with all others fixed: `points` has the setting of each value."""
+
+    knob: str
+    values: tuple[Value, ...]
+    points: tuple[BelievedSetting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The present predictions of a policy. `through` is the setting that all slices contain.
+
+    `refused` are the settings with the best predictions that the policy would not try, best first. `text`
+    is the policy's next step, or the reason why it cannot explain anything yet. `query` is the prediction
+    for the setting of the question; None without one, or if the model does not cover it.
+    """
+
+    text: str
+    through: Setting = field(default_factory=dict)
+    slices: tuple[KnobSlice, ...] = ()
+    refused: tuple[BelievedSetting, ...] = ()
+    query: BelievedSetting | None = None
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A policy that can explain its predictions."""
+
+    def explain(self, past: Past, query: Setting | None = None) -> Explanation:
+        """Return the policy's explanation of a study, and of one setting; pure, like `suggest`."""
+        ...
