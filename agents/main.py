@@ -34,8 +34,8 @@ from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tuner import files
 from tuner.core import ConfigError, InvalidInput, TuningError
-from tuner.garbage import uncollected
 from tuner.notify import notify
+from tuner.process_memory import uncollected
 from tuner.tls import ClientTls
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner import plugins
+from tuner import installed
 from tuner.core import InvalidInput, Policy, TuningError
 
 GROUP = "jouletune.policies"
@@ -30,7 +30,7 @@ that import no large package."""
 
 def demand_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> None:
     """Check that there is a policy of this name; imports none. Raises InvalidInput."""
-    if name not in (names := plugins.names(GROUP, builtin)):
+    if name not in (names := installed.names(GROUP, builtin)):
         hint = f"choose one of {', '.join(names)}"
         raise InvalidInput(f"there is no policy {name!r}", hint=hint)
 
@@ -43,7 +43,7 @@ def load_policy(name: str, builtin: Mapping[str, str] = POLICIES) -> Policy:
             entry point is not a policy.
     """
     demand_policy(name, builtin)
-    factory = plugins.load(GROUP, builtin, name)
+    factory = installed.load(GROUP, builtin, name)
     assert factory is not None, "its name is listed"
     try:
         policy: Policy = factory()

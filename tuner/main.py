@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import db
-from tuner import files, malloc
+from tuner import files, process_memory
 from tuner.config import TunerConfig
 from tuner.core import ConfigError, StoreError, within_hours
-from tuner.garbage import leave_alone_too, uncollected
+from tuner.process_memory import leave_alone_too, uncollected
 
 if TYPE_CHECKING:
     from tuner.core import Policy
@@ -103,7 +103,7 @@ def serve(config: TunerConfig) -> None:
         StoreError: the database does not answer.
     """
     limit_threads()
-    malloc.share()
+    process_memory.share()
     import uvicorn
 
     from db import open_store, shown

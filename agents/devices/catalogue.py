@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from agents.host.symptoms import Symptom
 from agents.target.side import Side
-from tuner import plugins
+from tuner import installed
 from tuner.core import (
     InvalidInput,
     Limit,
@@ -80,13 +80,13 @@ def examine(root: Path) -> Iterator[Symptom]:
     A package may provide a function of `root` as `jouletune.diagnoses`, under the name of its device.
     Without it only the loading of that device is checked.
     """
-    for kind in plugins.names(GROUP, DEVICES):
+    for kind in installed.names(GROUP, DEVICES):
         try:
-            look = plugins.load(DIAGNOSES_GROUP, DIAGNOSES, kind)
+            look = installed.load(DIAGNOSES_GROUP, DIAGNOSES, kind)
             if look is not None:
                 yield from look(root)
             elif kind not in DEVICES:
-                plugins.load(GROUP, DEVICES, kind)
+                installed.load(GROUP, DEVICES, kind)
                 yield Symptom(kind, True, "from an installed package without a description")
         except TuningError as error:
             yield Symptom(kind, False, error.message, error.hint)
@@ -101,7 +101,7 @@ def examine(root: Path) -> Iterator[Symptom]:
 
 def specs_in(spec: str) -> list[str]:
     """Return the devices that a spec combines: `nvidia:0+cpu` is two."""
-    kinds = "|".join(map(re.escape, (*plugins.names(GROUP, DEVICES), *IN_A_CHECKOUT)))
+    kinds = "|".join(map(re.escape, (*installed.names(GROUP, DEVICES), *IN_A_CHECKOUT)))
     return re.split(rf"\+(?=(?:{kinds})(?:[:+]|$))", spec)
 
 
@@ -114,7 +114,7 @@ def known_truth(spec: str) -> Truth | None:
     if len(specs_in(spec)) > 1:
         return None
     kind, _, rest = _parsed(spec)
-    truths = plugins.load(TRUTHS_GROUP, TRUTHS, kind)
+    truths = installed.load(TRUTHS_GROUP, TRUTHS, kind)
     truth: Truth | None = None if truths is None else truths(rest)
     return truth
 
@@ -148,11 +148,11 @@ def oracle(
 def _parsed(spec: str) -> tuple[str, Callable[..., Side], str]:
     """Return a device's kind, the function that opens it, and the text after the kind."""
     kind, _, rest = spec.partition(":")
-    opener = plugins.load(GROUP, DEVICES, kind)
+    opener = installed.load(GROUP, DEVICES, kind)
     if opener is None and kind in IN_A_CHECKOUT:
-        raise plugins.only_in_a_checkout(kind)
+        raise installed.only_in_a_checkout(kind)
     if opener is None:
-        others = plugins.names(GROUP, DEVICES)[len(DEVICES) :]
+        others = installed.names(GROUP, DEVICES)[len(DEVICES) :]
         more = f"; from other packages: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no device {spec!r}",

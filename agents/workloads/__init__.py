@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agents.target.side import Side
-from tuner import plugins
+from tuner import installed
 from tuner.core import Clock, InvalidInput
 
 GROUP = "jouletune.workloads"
@@ -53,12 +53,12 @@ def open_workload(spec: str, *, seed: int, state_dir: Path, clock: Clock) -> Sid
         ActuationError: its answers do not follow the contract.
     """
     kind = spec.removesuffix(":").partition(":")[0]
-    opener = None if spec == "http" else plugins.load(GROUP, WORKLOADS, kind)
+    opener = None if spec == "http" else installed.load(GROUP, WORKLOADS, kind)
     if opener is None and kind in REMOVED:
         what, instead = REMOVED[kind]
         raise InvalidInput(f"there is no workload {spec!r}: {what} was removed", hint=instead)
     if opener is None:
-        others = plugins.names(GROUP, WORKLOADS)[len(WORKLOADS) :]
+        others = installed.names(GROUP, WORKLOADS)[len(WORKLOADS) :]
         more = f"; other packages offer: {', '.join(others)}" if others else ""
         raise InvalidInput(
             f"there is no workload {spec!r}",

@@ -15,14 +15,14 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from tuner import release
+from tuner import installed
 from tuner.cli.output import lines
 
 
 def header(seed: int | None = None) -> dict[str, Any]:
     """Return the header, under `measured`: `seconds` since the bench's start, and its seed if any."""
     about = {
-        "version": release.version(),
+        "version": installed.version(),
         "commit": commit(),
         "machine": machine(),
         "seed": seed,
@@ -43,7 +43,7 @@ def commit() -> str:
 
     A bench writes its figures into docs/, and the next one of the same queue measures the same code.
     """
-    name = release.commit()
+    name = installed.commit()
     return name if changed(Path(__file__).parents[2]) else name.removesuffix("-dirty")
 
 

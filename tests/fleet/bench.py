@@ -33,7 +33,7 @@ from tests.fleet.holding import hold
 from tests.fleet.site import Ordeal, Site, Workforce, assert_whole, draft, site
 from tests.integration.stage import JOULETUNE
 from tests.processes import until
-from tuner import release
+from tuner import installed
 from tuner.core import Past, Space, Study
 from tuner.main import limit_threads
 from tuner.suggesting.suggestions import Suggestions
@@ -272,7 +272,7 @@ def main() -> None:
     given = parser.parse_args()
     known = json.loads(given.output.read_text()) if given.output.exists() else {}
     for part in given.parts:
-        known[part] = {"commit": release.commit(), **PARTS[part](given)}
+        known[part] = {"commit": installed.commit(), **PARTS[part](given)}
         given.output.write_text(json.dumps({**known, **header()}, indent=1))
         print(json.dumps({part: known[part]}), file=sys.stderr)
 

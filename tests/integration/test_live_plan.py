@@ -34,7 +34,7 @@ from agents.workloads import open_workload
 from tests.integration.reference import Running
 from tests.unit.agents.holding.orders import order
 from tuner.core import Plan, Row, Setting, quantile_estimate, render_setting
-from tuner.garbage import uncollected
+from tuner.process_memory import uncollected
 
 CORES = len(os.sched_getaffinity(0))
 SHARES = (0.1, 0.8, 0.1)

@@ -24,7 +24,7 @@ from tests.bench.result import header
 from tests.integration.stage import Stage, stage
 from tests.processes import command_line, processes
 from tests.scale.fill import fill
-from tuner import release
+from tuner import installed
 
 PAGES = ("/", "/?find=gpu1", "/?group=host", "/studies", "/studies/00000001",
          "/studies/00000001?sort=energy_j", "/studies/00000001/constraints", "/devices/gpu1@host0",
@@ -152,7 +152,7 @@ def main() -> None:
                 {
                     **vars(given),
                     "output": "",
-                    "commit": release.commit(),
+                    "commit": installed.commit(),
                     **measured(kind, url, folder),
                 }
             )

@@ -27,7 +27,7 @@ from tuner.errors import (
     TuningError,
     Unauthorised,
 )
-from tuner.release import check_names, commit, version
+from tuner.installed import check_names, commit, version
 
 
 class LazyGroup(TyperGroup):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.core import ConfigError, InvalidInput, Origin, PeriodSaving
 from tuner.core import summed as total_of
-from tuner.drawing import empty
 from tuner.moments import when
 from tuner.presentation import reports
 from tuner.presentation.charts import Chart, against_limit, course
@@ -71,7 +70,7 @@ def study_picture(
 
 def drawn(chart: Chart, title: str) -> Figure:
     """Draw a chart of `tuner.presentation.charts`. Raises ConfigError: matplotlib is not installed."""
-    figure = empty(7.5, 4.2)
+    figure = _empty(7.5, 4.2)
     axes = figure.add_subplot()
     layout = chart["layout"]
     for shape in layout.get("shapes", ()):
@@ -322,3 +321,13 @@ def _md_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str
     rule = ["---:" if column.startswith(">") else "---" for column in columns]
     cells = [[_md(cell) for cell in row] for row in rows]
     return [f"| {' | '.join(line)} |" for line in (head, rule, *cells)]
+
+
+def _empty(width: float, height: float) -> Figure:
+    """Return a picture of this size in inches. Raises ConfigError: matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        hint = "pip install 'jouletune[client]'"
+        raise ConfigError("matplotlib is not installed", hint=hint) from None
+    return Figure(figsize=(width, height), layout="constrained")

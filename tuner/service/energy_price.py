@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 import httpx2
 
 from tuner import files, http_clients
-from tuner.config import TunerConfig
+from tuner.config import SeriesTable, TunerConfig
 from tuner.core import ENERGY, ConfigError, InvalidInput, TimeSeries
 from tuner.rows import EachRow
-from tuner.series import SeriesTable
 from tuner.wire import StudyDraft
 
 TIMEOUT_S = 10.0

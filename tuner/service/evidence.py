@@ -40,7 +40,7 @@ from tuner.core import (
     quantity_of,
     windows,
 )
-from tuner.release import version
+from tuner.installed import version
 from tuner.service.reports import StudyRecord
 from tuner.service.views import alternating, chosen
 from tuner.study.loop import Loop

@@ -10,7 +10,7 @@ from agents.devices.simulated.meter import SimulatedMeter, metrics
 from agents.devices.simulated.noise import mean_factor, quantile_factor
 from agents.devices.simulated.presets import PRESETS, WORKLOADS, Preset
 from agents.target.side import Side
-from tuner import plugins
+from tuner import installed
 from tuner.core import InvalidInput, Setting
 
 __all__ = [
@@ -104,7 +104,7 @@ def _chosen(rest: str) -> tuple[Preset, str]:
     if name not in PRESETS:
         raise InvalidInput(
             f"there is no simulated device {name!r}",
-            hint=f"choose one of {', '.join((*PRESETS, *plugins.names(SERVERS_GROUP, {})))}",
+            hint=f"choose one of {', '.join((*PRESETS, *installed.names(SERVERS_GROUP, {})))}",
         )
     if workload not in WORKLOADS:
         raise InvalidInput(
@@ -117,9 +117,9 @@ def _chosen(rest: str) -> tuple[Preset, str]:
 def _server(rest: str) -> Callable[..., Side] | None:
     """Return the function that opens a server of language models; None if `rest` names no server."""
     name = rest.partition("@")[0].partition("/")[0]
-    opener: Callable[..., Side] | None = plugins.load(SERVERS_GROUP, {}, name)
-    if opener is None and name.endswith(SERVER) and not plugins.names(SERVERS_GROUP, {}):
-        raise plugins.only_in_a_checkout(f"simulated:{name}")
+    opener: Callable[..., Side] | None = installed.load(SERVERS_GROUP, {}, name)
+    if opener is None and name.endswith(SERVER) and not installed.names(SERVERS_GROUP, {}):
+        raise installed.only_in_a_checkout(f"simulated:{name}")
     return opener
 
 

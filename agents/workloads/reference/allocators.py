@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 GLIBC, GLIBC_KEEP = "glibc", "glibc-keep"
-"""The C library's default, and the same configured to keep freed memory (`tuner.malloc.keep`)."""
+"""The C library's default, and the same configured to keep freed memory (`tuner.process_memory.keep`)."""
 LIBRARIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "tcmalloc": ("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"),

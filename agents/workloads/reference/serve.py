@@ -51,9 +51,9 @@ from agents.workloads.reference.catalogue import REFERENCE
 from agents.workloads.reference.fleet import Fleet, Switch
 from agents.workloads.reference.instance import Recipe
 from agents.workloads.reference.slab import inputs
-from tuner import malloc
+from tuner import process_memory
 from tuner.core import InvalidInput, Knob, OutOfRange, Setting, TuningError, Value
-from tuner.garbage import uncollected
+from tuner.process_memory import uncollected
 
 LOG = logging.getLogger(__name__)
 
@@ -177,7 +177,9 @@ async def _serve(options: argparse.Namespace, listener: socket.socket) -> None:
     width = options.width or REFERENCE.width
     recipe = Recipe(REFERENCE, options.seed, width, inputs(REFERENCE, options.seed))
     at_hand = tuple(allocators())
-    LOG.info("event=allocators at_hand=%s most_kept_bytes=%d", at_hand, malloc.MOST_KEPT_BYTES)
+    LOG.info(
+        "event=allocators at_hand=%s most_kept_bytes=%d", at_hand, process_memory.MOST_KEPT_BYTES
+    )
     cores = tuple(sorted(os.sched_getaffinity(0)))
     fleet = Fleet(cores, recipe, at_hand, breaks=core_breaks(cores))
     revision = f"width {width}, seed {options.seed}, torch {version('torch')}"

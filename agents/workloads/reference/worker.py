@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from agents.workloads.reference.catalogue import Model
 from agents.workloads.reference.memory import own_bytes
-from tuner import malloc
-from tuner.garbage import uncollected
+from tuner import process_memory
+from tuner.process_memory import uncollected
 
 if TYPE_CHECKING:
     from agents.workloads.reference.engine import Engine
@@ -76,7 +76,7 @@ def questions(channel: socket.socket, idle_s: float, idle: Callable[[], None]) -
 def give_back() -> None:
     """Return freed memory to the system, and log its size before and after."""
     before = own_bytes(os.getpid())
-    malloc.trim()
+    process_memory.trim()
     LOG.info(
         "event=memory_given_back pid=%d before_bytes=%d after_bytes=%d",
         os.getpid(),
@@ -95,7 +95,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if options.keep_memory:
-        malloc.keep()
+        process_memory.keep()
     # Ctrl-C signals all processes of the terminal, but the server ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=options.fd)

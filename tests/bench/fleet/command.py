@@ -23,8 +23,8 @@ from tuner.cli.output import console, echo_json
 from tuner.cli.run.processes import Children, await_file
 from tuner.client.tokens import read_token
 from tuner.core import ConfigError
-from tuner.garbage import uncollected
 from tuner.main import utc_now
+from tuner.process_memory import uncollected
 
 FILES_BESIDE = 200
 """The number of open files that a process needs in addition to its agents' connections."""

@@ -43,9 +43,9 @@ from tests.engines.text.engine import TextEngine
 from tests.engines.text.opening import open_decoder, open_models, version
 from tests.engines.text.recipe import TrainingRecipe, default_cache
 from tests.engines.text.training import ShownProgress
-from tuner import malloc
+from tuner import process_memory
 from tuner.core import TuningError
-from tuner.garbage import uncollected
+from tuner.process_memory import uncollected
 
 
 def _cpu_s() -> float:
@@ -89,7 +89,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    malloc.keep()
+    process_memory.keep()
     try:
         with listening(options.port) as listener:
             if options.while_stdin_open:

@@ -19,7 +19,7 @@ from tests.engines.text.sequence import DecodingSequence
 from tests.engines.text.tokenizer import encode
 from tests.engines.text.totals import EngineTotals
 from tests.engines.text.training import Progress
-from tuner import malloc
+from tuner import process_memory
 
 TEXTS = 512
 TOKENS = 96
@@ -47,7 +47,7 @@ class TextTimer:
     """The engine of a recipe under our closed loop, trained first if necessary."""
 
     def __init__(self, cache: Path, progress: Progress, stat: Path) -> None:
-        malloc.keep()
+        process_memory.keep()
         self.engine = TextEngine(open_decoder(TrainingRecipe(), cache, progress))
         self._stat = stat
         self._prompts = itertools.cycle(corpus.prompts(TEXTS, 0))

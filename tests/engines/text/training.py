@@ -23,7 +23,7 @@ from torch.nn import functional
 from tests.engines.text import corpus
 from tests.engines.text.model import TextModel, TextModelConfig
 from tests.engines.text.recipe import TARGET, TrainingRecipe, default_cache, load, save
-from tuner import malloc
+from tuner import process_memory
 
 LOG = logging.getLogger(__name__)
 WARM_UP = 0.05
@@ -162,7 +162,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=default_cache(), help="where they are kept")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    malloc.keep()
+    process_memory.keep()
     folder = trained(TrainingRecipe(seed=options.seed), options.cache, ShownProgress())
     sys.stdout.write(f"{folder}\n")
     return 0

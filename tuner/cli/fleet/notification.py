@@ -9,9 +9,8 @@ import typer
 
 from db import open_store
 from tuner.cli.answers import Answer, Rows, lists, with_json
-from tuner.config import load_tuner_config
+from tuner.config import Email, Webhook, load_tuner_config
 from tuner.core import Event, NotFound
-from tuner.destinations import Email, Webhook
 from tuner.main import name_of, utc_now
 from tuner.service.notices.notifications import BY_KIND, Notification, senders_of
 

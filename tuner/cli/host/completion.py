@@ -27,7 +27,7 @@ from typer.models import OptionInfo
 from tuner.cli.app import function
 from tuner.cli.table import NOUNS, VERBS
 from tuner.foreign_bodies import fetched
-from tuner.release import version
+from tuner.installed import version
 
 FRESH_S = 30.0
 """Ids that were fetched within this time are not fetched again."""
@@ -322,9 +322,9 @@ def _values(name: str, metavar: str | None, types: set[Any]) -> str | list[str]:
     if name == "policy":
         # Not loaded for `words`: it takes a third of the time.
         from policies import GROUP, POLICIES
-        from tuner import plugins
+        from tuner import installed
 
-        return plugins.names(GROUP, POLICIES)
+        return installed.names(GROUP, POLICIES)
     if name in ("objective", "constraint", "constraints"):
         return "metrics"
     return "studies" if name == "study" else IDS.get(metavar or "", "")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial, wraps
 
 import db
-from tuner import malloc
+from tuner import process_memory
 from tuner.core import (
     ANYWHERE,
     Context,
@@ -314,6 +314,6 @@ def start(
             (tell, TELL_S),
             (refresh, 10.0),
             (lead.alone(divide_watts), 1.0),
-            (malloc.trim, 60.0),
+            (process_memory.trim, 60.0),
         ]
     )

@@ -21,9 +21,8 @@ from typing import Any, Literal, Protocol
 import httpx2
 
 from tuner import http_clients
-from tuner.config import TunerConfig
+from tuner.config import Email, Subject, TunerConfig, Webhook
 from tuner.core import ConfigError, Event, LinkError
-from tuner.destinations import Email, Subject, Webhook
 from tuner.moments import when
 from tuner.study.hold_reports import BROKEN
 from tuner.study.moves import LIMIT_NOT_MET

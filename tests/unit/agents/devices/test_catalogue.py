@@ -10,7 +10,7 @@ import pytest
 
 from agents.devices.catalogue import DEVICES, known_truth, open_device, specs_in
 from tests.errors import raised
-from tuner import plugins
+from tuner import installed
 from tuner.core import InvalidInput
 
 
@@ -45,7 +45,7 @@ def test_a_missing_name_is_answered_with_the_existing_ones(spec: str, words: str
 def test_checkout_only_features_are_refused_by_package_name(
     spec: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugins, "entry_points", lambda **_: ())
+    monkeypatch.setattr(installed, "entry_points", lambda **_: ())
     one = specs_in(spec)[-1]
     for ask in (known_truth, lambda spec: open_device(spec, seed=0, state_dir=None)):
         with raised(InvalidInput, f"'{name}' needs the package jouletune_bench", "tests/bench"):

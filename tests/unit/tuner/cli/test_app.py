@@ -54,7 +54,7 @@ def test_help_loads_nothing_heavy(command: list[str], shown: str, typers: tuple[
     assert shown in "".join(help_text)
     assert not (set(HEAVY) - set(typers)) & set(loaded.split())
     ours = {name for name in loaded.split() if name.startswith("tuner.")}
-    assert ours == {"tuner.cli", "tuner.errors", "tuner.release"} | {
+    assert ours == {"tuner.cli", "tuner.errors", "tuner.installed"} | {
         f"tuner.cli.{name}" for name in ("app", "reach", "table")
     }
     assert float(seconds) <= 0.3

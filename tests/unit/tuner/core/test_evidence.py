@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import START, metric_sample, saved, setting, study, trial, window
+from tests.builders import START, metric_sample, past, saved, setting, study, trial, window
+from tests.unit.tuner.bo.served import BY, CLOCKS, SPACE, asked, shown, truth
 from tuner.core import (
     ANYWHERE,
     BaselineCourse,
@@ -21,7 +23,10 @@ from tuner.core import (
     Constraint,
     Context,
     Estimate,
+    InvalidInput,
     Limit,
+    LoadTrend,
+    MeasurementError,
     MetricSample,
     Objective,
     Outcome,
@@ -31,16 +36,26 @@ from tuner.core import (
     Plan,
     Quantity,
     Revision,
+    Row,
+    SettingKey,
+    Trial,
     TrialState,
+    Try,
     Verdict,
+    at_equal_load,
+    comparable,
     draw_up,
     held_since,
     incumbent,
+    is_at,
+    load_trend,
     merged,
+    peak_name,
     pool_windows,
     quantity_of,
     ranked,
     setting_key,
+    unlike,
     weigh,
 )
 
@@ -479,3 +494,230 @@ def test_since_when_a_study_holds_is_the_start_of_its_present_hold() -> None:
     again = history((0, HELD), (1, Phase.PAUSED), (2, HELD), (3, HELD))
     assert held_since(again) == START + timedelta(minutes=2)
     assert held_since(history((0, HELD), (1, Phase.TUNING))) is None
+
+
+CONTEXTS = st.dictionaries(st.sampled_from("abc"), st.floats(-1e9, 1e9), max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differs"),
+    [
+        ({"rate": 50.0}, {"rate": 60.0}, None),
+        ({"rate": 50.0}, {"rate": 70.0}, "rate"),
+        ({"rate": 50.0}, {"inside": 4}, None),
+        ({"rate": 50.0, "inside": 4}, {"rate": 50.0, "inside": 8}, "inside"),
+        ({"rate": 0.0}, {"rate": 0.0}, None),
+        ({"rate": 0.0}, {"rate": 1.0}, "rate"),
+        ({"price": -0.1}, {"price": 0.1}, "price"),
+        ({}, {"rate": 1.0}, None),
+        ({"rate": 5.0, "rate_peak": 9.0}, {"rate": 5.0, "rate_peak": 1.0}, None),
+    ],
+)
+def test_common_numbers_of_both_must_be_equal(
+    one: Context, other: Context, differs: str | None
+) -> None:
+    assert unlike(one, other) == differs
+
+
+@given(CONTEXTS, CONTEXTS)
+def test_comparing_goes_both_ways(one: Context, other: Context) -> None:
+    assert comparable(one, one)
+    assert comparable(one, other) is comparable(other, one)
+
+
+@given(CONTEXTS, CONTEXTS)
+def test_additional_loads_match_and_missing_ones_do_not(more: Context, at: Context) -> None:
+    assert is_at({**more, **at}, at)
+    for name in at:
+        assert not is_at({n: v for n, v in {**more, **at}.items() if n != name}, at)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_load_is_finite(value: float) -> None:
+    with pytest.raises(MeasurementError, match="requests_in_system"):
+        window(context={"requests_in_system": value})
+    with pytest.raises(InvalidInput, match="requests_in_system"):
+        Try(setting(), "", context={"requests_in_system": value})
+
+
+def at_load(
+    number: int, clock: int, load: int, latency_ms: float = 100.0, *, reported: bool = True
+) -> Trial:
+    """Return a window at a requested load, which the agent reports or not."""
+    context = {"requests_in_system": load}
+    seen = window(clock / 100, latency_ms, context=context if reported else {})
+    return trial(number, setting(clock), seen, context=context)
+
+
+BASELINES = [trial(n, setting(), window(10.0, 100.0), phase=Phase.BASELINE) for n in (1, 2)]
+EIGHT = {"requests_in_system": 8}
+
+
+def test_evidence_of_another_load_is_there_by_its_load() -> None:
+    seen = past(study(), [*BASELINES, at_load(3, 1000, 8, 300.0), at_load(4, 600, 8, 350.0)])
+    assert [c.setting for c in seen.evidence.candidates] == [setting()]
+    there = seen.at(EIGHT)
+    assert there.baseline["latency_p99_ms"].mean == pytest.approx(300.0)
+    candidate = there.of(setting(600))
+    assert candidate is not None and candidate.verdict is Verdict.FEASIBLE
+    assert seen.at(EIGHT) is there, "it is worked out once"
+    assert seen.at({}) is seen.evidence
+
+
+def test_an_old_rate_is_there_by_its_rate() -> None:
+    night = trial(1, setting(), window(10.0, 40.0, rate=10.0), phase=Phase.BASELINE)
+    tried = trial(2, setting(600), window(6.0, 45.0, rate=11.0))
+    day = trial(3, setting(), window(10.0, 100.0, rate=50.0), phase=Phase.BASELINE)
+    seen = past(study(), [night, tried, day])
+    assert seen.evidence.of(setting(600)) is None
+    assert seen.at({"arrival_rate_per_s": 10.0}).of(setting(600)) is not None
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_windows_at_a_requested_load_never_set_the_limits(reported: bool) -> None:
+    requested = [
+        at_load(3, 1000, 8, 300.0, reported=reported),
+        at_load(4, 600, 8, 350.0, reported=reported),
+    ]
+    assert weigh(study(), [*BASELINES, *requested]) == weigh(study(), BASELINES)
+
+
+def test_windows_that_requested_the_present_load_count_with_it() -> None:
+    usual = window(10.0, 100.0, context={"requests_in_system": 4})
+    seen = weigh(study(), [trial(1, setting(), usual), at_load(2, 600, 4), at_load(3, 800, 8)])
+    assert [c.setting for c in seen.candidates] == [setting(), setting(600)]
+
+
+def test_windows_of_an_unknown_load_have_none() -> None:
+    dark = trial(1, setting(), window(context={}), phase=Phase.BASELINE)
+    assert weigh(study(), [dark], EIGHT).baseline == {}
+
+
+def test_a_row_rests_on_its_load_where_the_baseline_is_known_there() -> None:
+    plan = Plan(
+        (Row(6.0, setting(800), at=4.0), Row(math.inf, setting(600), at=8.0)), "requests_in_system"
+    )
+    seen = past(study(), [*BASELINES, at_load(3, 1000, 8, 300.0), at_load(4, 800, 4)])
+    assert seen.behind(plan, plan.rows[0]) is seen.evidence
+    assert seen.behind(plan, plan.rows[1]) is seen.at(EIGHT)
+    assert plan.context(plan.rows[1]) == EIGHT
+
+
+@pytest.mark.parametrize("at", [2.0, 6.0, math.inf, math.nan])
+def test_a_row_is_decided_at_its_own_load(at: float) -> None:
+    rows = (Row(3.0, setting(), at=1.0), Row(6.0, setting(600), at=at), Row(math.inf, setting(800)))
+    with pytest.raises(InvalidInput, match="a row from 3 to 6"):
+        Plan(rows, "requests_in_system")
+
+
+def test_a_window_is_compared_with_the_baseline_of_a_like_load_and_with_no_other() -> None:
+    def at(number: int, energy_j: float, callers: float, requested: bool) -> Trial:
+        load = {"requests_in_system": callers}
+        shown = window(energy_j, context=load)
+        return trial(number, measurement=shown, context=load if requested else {})
+
+    trials = [at(1, 10.0, 4.0, False), at(2, 10.0, 4.0, False), at(3, 7.0, 1.0, True)]
+    before = past(study(), trials)
+    for callers, energy_j in [(4.0, 10.0), (4.4, 10.0), (1.0, 7.0)]:
+        shown = before.baseline_at({"requests_in_system": callers})
+        assert shown["energy_j"].mean == pytest.approx(energy_j)
+    assert before.baseline_at({"requests_in_system": 16.0}) == {}
+    assert before.baseline_at({})["energy_j"].mean == pytest.approx(10.0)
+
+
+def test_a_load_of_another_signal_is_not_taken_for_the_studys() -> None:
+    closed, rate = {"requests_in_system": 4.0}, {"arrival_rate_per_s": 10.0}
+    trials = [
+        trial(1, measurement=window(10.0, context=closed)),
+        trial(2, measurement=window(30.0, context=rate), context=rate),
+    ]
+    before = past(study(), trials)
+    assert before.baseline_at(rate)["energy_j"].mean == pytest.approx(30.0)
+    assert before.baseline_at({"arrival_rate_per_s": 99.0}) == {}
+
+
+SLOW, FAST = setting_key({"clock": 1}), setting_key({"clock": 2})
+
+
+def seen_at(
+    key: SettingKey, load: float, mean: float, share: float
+) -> tuple[SettingKey, float, Estimate]:
+    return key, load, Estimate.of_mean(mean, share * abs(mean), 10)
+
+
+def test_variation_explained_by_the_load_is_not_error() -> None:
+    loads = (4.0, 4.5, 5.0, 5.5, 6.0)
+    seen = [seen_at(SLOW, x, 90.0 / x, 0.1) for x in loads]
+    seen += [seen_at(FAST, x, 120.0 / x, 0.1) for x in loads]
+    trend = load_trend(seen)
+    assert trend.exponent == pytest.approx(-1.0) and trend.stderr == pytest.approx(0.0, abs=1e-6)
+    assert trend.noise == pytest.approx(math.sqrt(3.0 / 10.0)), "of seven windows too many"
+
+
+def test_unexplained_scatter_adds_to_the_reported_error() -> None:
+    means = (100.0, 140.0, 90.0, 150.0)
+    seen = [seen_at(SLOW, x, y, 0.01) for x, y in zip((4.0, 4.5, 5.0, 5.5), means, strict=True)]
+    assert load_trend(seen).noise > 5.0
+
+
+def test_little_data_give_no_trend() -> None:
+    assert load_trend([]) == load_trend([seen_at(SLOW, 4.0, 9.0, 0.1)]) == LoadTrend(0.0, 1.0)
+    assert load_trend([seen_at(SLOW, 4.0, -9.0, 0.1)]) == LoadTrend(0.0, 0.0)
+
+
+def test_windows_at_several_loads_compare_as_at_their_mean() -> None:
+    loads, clocks = (20.0, 24.0, 28.0), (1500, 1100)
+    trials = [
+        trial(n, {"gpu.clock_mhz": clock}, shown({"gpu.clock_mhz": clock}, load))
+        for n, (clock, load) in enumerate(itertools.product(clocks, loads), 1)
+    ]
+    moved = at_equal_load(trials, BY, {})
+    at = (20.0 * 24.0 * 28.0) ** (1.0 / 3.0)
+    for one, before in zip(moved, trials, strict=True):
+        assert one.ran_at[BY] == pytest.approx(at), "all windows are of one load"
+        assert one.ran_at[peak_name(BY)] == before.ran_at[peak_name(BY)]
+        assert one.shown["latency_p99_ms"] == before.shown["latency_p99_ms"], "a tail stays"
+    energy = [
+        [t.shown["energy_j"].mean for t in moved if t.tries({"gpu.clock_mhz": c})] for c in clocks
+    ]
+    assert all(max(each) < 1.03 * min(each) for each in energy), "within 3 %, not 30 %"
+
+
+def test_a_window_without_load_is_no_evidence_beside_others() -> None:
+    """It is spent all the same: a night without requests must not try settings for ever."""
+    met = trial(1, SPACE.default, shown(SPACE.default, 20.0))
+    night = trial(2, SPACE.default, replace(shown(SPACE.default, 20.0), context={BY: 0.0}))
+    failed = trial(3, SPACE.default, state=TrialState.FAILED)
+    states = [t.state for t in at_equal_load([met, night, failed], BY, {})]
+    assert states == [TrialState.COMPLETED, TrialState.CONTAMINATED, TrialState.FAILED]
+
+
+@given(st.lists(st.floats(1.0, 50.0), min_size=1, max_size=8))
+def test_moving_windows_to_an_equal_load_twice_changes_nothing(loads: list[float]) -> None:
+    setting = {"gpu.clock_mhz": CLOCKS[-1]}
+    once = at_equal_load(
+        [trial(n, setting, shown(setting, x)) for n, x in enumerate(loads, 1)], BY, {}
+    )
+    twice = at_equal_load(once, BY, {})
+    for a, b in zip(once, twice, strict=True):
+        for name, e in a.shown.items():
+            again = b.shown[name]
+            for figure in ("mean", "stderr", "low", "high"):
+                assert getattr(again, figure) == pytest.approx(getattr(e, figure))
+
+
+def test_windows_without_the_load_are_left() -> None:
+    (left,) = at_equal_load([trial(1, {"gpu.clock_mhz": 1500})], BY, {})
+    assert left.shown["energy_j"].mean == 10.0
+
+
+def test_a_bill_compares_a_window_with_the_baseline_at_its_own_load() -> None:
+    loads = (10.0, 20.0, 30.0, 40.0)
+    first = [
+        trial(n, SPACE.default, shown(SPACE.default, load), phase=Phase.BASELINE)
+        for n, load in enumerate(loads, 1)
+    ]
+    course = BaselineCourse.of(asked(), first)
+    for load in loads:
+        there = course.first({BY: load})["energy_j"].mean
+        assert there == pytest.approx(truth(SPACE.default, load)[0])

@@ -8,7 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.errors import raised
-from tuner.core import HourRow, InvalidInput, TimeSeries
+from tuner.core import (
+    HourRow,
+    InvalidInput,
+    TimeSeries,
+    parse_hours,
+    within_hours,
+)
 
 MONDAY = datetime(2026, 3, 23, tzinfo=UTC)
 NIGHT = TimeSeries(
@@ -58,3 +64,19 @@ def test_an_invalid_value_or_zone_is_refused_by_name() -> None:
         HourRow(1.0, days=("monday",))
     with raised(InvalidInput, "Mars/Base"):
         TimeSeries(constant=1.0, time_zone="Mars/Base")
+
+
+@pytest.mark.parametrize(
+    ("hours", "inside", "outside"),
+    [("0-24", [0, 12, 23], []), ("8-17", [8, 16], [7, 17]), ("22-6", [22, 0, 5], [6, 21])],
+)
+def test_hours_may_go_over_midnight(hours: str, inside: list[int], outside: list[int]) -> None:
+    at = datetime(2026, 1, 1).astimezone()
+    assert all(within_hours(hours, at.replace(hour=h)) for h in inside)
+    assert not any(within_hours(hours, at.replace(hour=h)) for h in outside)
+
+
+@pytest.mark.parametrize("hours", ["", "8", "8-8", "25-3", "-1-3", "8-25", "a-b"])
+def test_invalid_hours_are_refused_by_name(hours: str) -> None:
+    with raised(InvalidInput, "control_hours", hours):
+        parse_hours(hours, "control_hours")

@@ -12,9 +12,8 @@ import pytest
 from tests.builders import START, Time
 from tests.errors import raised
 from tests.unit.tuner.core.test_evidence import BASE, HELD, held_at, history
-from tuner.config import TunerConfig
+from tuner.config import SeriesTable, TunerConfig
 from tuner.core import Estimate, HourRow, InvalidInput, TimeSeries, draw_up
-from tuner.series import SeriesTable
 from tuner.service.energy_price import RETRY_S, EnergyPrice, SeriesFeed, in_energy
 from tuner.wire import StudyDraft
 

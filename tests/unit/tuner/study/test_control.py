@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import START, completed, device, past, saved, setting, study, trial, window
 from tests.unit.tuner.study.worlds import World, truth
+from tuner.config import Subject
 from tuner.core import (
     Bill,
     Estimate,
@@ -23,7 +24,6 @@ from tuner.core import (
     Trial,
     TrialState,
 )
-from tuner.destinations import Subject
 from tuner.service.clock.schedule import Maintenance
 from tuner.service.notices.notifications import BY_KIND
 from tuner.service.operations import Operations

@@ -11,8 +11,7 @@ import httpx2
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from tuner.config import TunerConfig
-from tuner.series import SeriesTable
+from tuner.config import SeriesTable, TunerConfig
 from tuner.service.energy_price import EnergyPrice
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.api import create_app

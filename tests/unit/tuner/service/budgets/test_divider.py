@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tests.builders import START, device, setting, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World
-from tuner.config import TunerConfig
+from tuner.config import SeriesTable, TunerConfig
 from tuner.core import (
     AccessRole,
     CapKnob,
@@ -25,7 +25,6 @@ from tuner.core import (
     TrialState,
 )
 from tuner.presentation.standing import standing, status
-from tuner.series import SeriesTable
 from tuner.service.energy_price import EnergyPrice
 from tuner.service.fleet import FleetOverview
 from tuner.service.operations import Operations

@@ -17,9 +17,8 @@ from tests.builders import SPACE, Time, device, knob
 from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.service.declared.wrong import WEB, WRONG
-from tuner.config import TunerConfig
+from tuner.config import SeriesTable, TunerConfig
 from tuner.core import ConfigError, Conflict, DeviceBusy, Exploration, Phase, Space, Terms
-from tuner.series import SeriesTable
 from tuner.service.declared import apply as applying
 from tuner.service.energy_price import EnergyPrice
 from tuner.service.operations import Operations

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.builders import START, Time, applied
 from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
+from tuner.config import Subject
 from tuner.core import Delivery, Event, LinkError, StoreError
-from tuner.destinations import Subject
 from tuner.service.clock.schedule import Maintenance
 from tuner.service.notices.courier import GIVE_UP, MOST_S, Courier
 from tuner.service.notices.notifications import Notification, about

@@ -15,8 +15,8 @@ import pytest
 
 from tests.builders import START, Time
 from tests.errors import raised
+from tuner.config import Email, Webhook
 from tuner.core import ConfigError, Event, LinkError
-from tuner.destinations import Email, Webhook
 from tuner.service.notices.notifications import (
     VIOLATION,
     EmailSender,

@@ -1,15 +1,23 @@
-"""Raw samples stay within a request and a stored window, however much was read."""
+"""Readings; raw samples stay within a request and a stored window, however much was read."""
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 
 import pytest
 
 from db.sql.windows import MOST_BYTES, SAMPLES
-from tuner.core import MOST_VALUES, Latencies, WindowSamples
+from tests.errors import raised
+from tuner.core import MOST_VALUES, Latencies, MeasurementError, Reading, WindowSamples
 from tuner.service.http.bodies import MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("total", [-0.5, math.nan, math.inf, 1e200])
+def test_a_total_that_nothing_can_add_up_to_is_refused_by_name(total: float) -> None:
+    with raised(MeasurementError, "energy_j"):
+        Reading({"energy_j": total})
 
 
 def sampled(readings: int, totals: int, latencies: Latencies) -> WindowSamples:

@@ -1,17 +1,20 @@
-"""Freed memory, which the C library keeps until it is told to return it."""
+"""Freed memory is kept until it is to be returned; objects loaded at the start are not collected."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tuner import malloc
+from tuner import process_memory
+from tuner.process_memory import leave_alone_too, uncollected
 
 PIECES = 2000
 PIECE_BYTES = 64 * 1024
@@ -27,7 +30,7 @@ def test_freed_memory_is_returned() -> None:
     pinned = pieces[:: PIECES // 4]
     del pieces
     before = resident_bytes()
-    malloc.trim()
+    process_memory.trim()
     assert before - resident_bytes() > PIECES * PIECE_BYTES / 2
     assert len(pinned) == 4
 
@@ -36,7 +39,7 @@ def test_threads_share_two_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
     options: list[tuple[int, int]] = []
     library = SimpleNamespace(mallopt=lambda *of: options.append(of))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    malloc.share()
+    process_memory.share()
     assert options == [(-8, 2)]
 
 
@@ -46,11 +49,11 @@ def test_memory_freed_by_a_pass_is_kept_and_not_mapped_separately(
     options: dict[int, int] = {}
     library = SimpleNamespace(mallopt=lambda what, value: options.update({what: value}) or 1)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    assert malloc.keep()
+    assert process_memory.keep()
     assert options == {
-        malloc.M_MMAP_THRESHOLD: malloc.LARGEST_PIECE_BYTES,
-        malloc.M_TRIM_THRESHOLD: malloc.MOST_KEPT_BYTES,
-        malloc.M_TOP_PAD: malloc.STEP_BYTES,
+        process_memory.M_MMAP_THRESHOLD: process_memory.LARGEST_PIECE_BYTES,
+        process_memory.M_TRIM_THRESHOLD: process_memory.MOST_KEPT_BYTES,
+        process_memory.M_TOP_PAD: process_memory.STEP_BYTES,
     }
 
 
@@ -59,17 +62,17 @@ def test_an_older_glibc_is_configured_to_map_no_block_separately(
     monkeypatch: pytest.MonkeyPatch, without: bool
 ) -> None:
     def mallopt(what: int, value: int) -> int:
-        return what != malloc.M_MMAP_THRESHOLD and without
+        return what != process_memory.M_MMAP_THRESHOLD and without
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
-    assert malloc.keep() is without
+    assert process_memory.keep() is without
 
 
 FAULTS = """
 import resource, sys
-from tuner import malloc
+from tuner import process_memory
 if sys.argv[1] == "keep":
-    assert malloc.keep()
+    assert process_memory.keep()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
@@ -77,7 +80,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
 kept = faults()
-malloc.trim()
+process_memory.trim()
 print(kept, faults())
 """
 
@@ -98,7 +101,7 @@ def test_a_preloaded_allocator_also_returns_memory(monkeypatch: pytest.MonkeyPat
         mallctl=lambda name, *_: calls.append(name),
     )
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    malloc.trim()
+    process_memory.trim()
     assert calls == ["tcmalloc", b"arena.4096.purge"]
 
 
@@ -113,7 +116,52 @@ def test_a_c_library_without_these_functions_is_left_alone(
             raise AttributeError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Musl())
-    malloc.share()
-    assert not malloc.keep()
-    malloc.trim()
+    process_memory.share()
+    assert not process_memory.keep()
+    process_memory.trim()
     assert {"mallopt", "malloc_trim"} < set(names)
+
+
+class Node:
+    """An object that refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.slow
+def test_earlier_objects_are_exempt_and_later_ones_collected() -> None:
+    early = Node()
+    kept = weakref.ref(early)
+    with uncollected():
+        del early
+        late = weakref.ref(Node())
+        gc.collect()
+        assert late() is None
+        assert kept() is not None
+        assert gc.get_freeze_count() > 0
+    gc.collect()
+    assert kept() is None
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_failure_inside_gives_everything_back() -> None:
+    usual = gc.get_threshold()
+    with pytest.raises(KeyError), uncollected():
+        assert gc.get_threshold()[:2] == usual[:2], "what is young is collected as ever"
+        assert gc.get_threshold()[2] > usual[2]
+        raise KeyError("of the test")
+    assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == usual
+
+
+def test_objects_loaded_within_the_block_are_exempt_on_request() -> None:
+    leave_alone_too()
+    assert gc.get_freeze_count() == 0
+    with uncollected():
+        before = gc.get_freeze_count()
+        loaded = [Node() for _ in range(1000)]
+        leave_alone_too()
+        # Some of the exempt objects may have been freed meanwhile.
+        assert gc.get_freeze_count() > before + len(loaded) / 2
+    assert gc.get_freeze_count() == 0
