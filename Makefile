@@ -17,7 +17,7 @@ TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py in
 AT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 FIGURES ?= bench-transfer bench-speculation\:PART=synthetic bench-caps bench-declared bench-tasks bench-pages\:TRIALS=1000000 \
   bench-devices bench-apart bench-admission bench-federated bench-plugins bench-service bench-packrat bench-allocators \
-  test-engines test-engines\:PART=joint bench-load\:PART=real gallery bench-speculation bench bench-made-up bench-budgets bench-boards bench-fleet bench-load
+  test-engines test-engines\:PART=joint test-engines\:PART=vllm bench-load\:PART=real gallery bench-speculation bench bench-made-up bench-budgets bench-boards bench-fleet bench-load
 # Tests write into memory where 4 GB of it are free: each of their commits would wait for the disk.
 IN_MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 export OPENBLAS_NUM_THREADS := 1
@@ -104,10 +104,11 @@ bench-caps: $(VENV)/.installed-dev
 	if test -f $(CAPS)/surfaces.toml; then mkdir -p build/bench && $(BIN)/python -m tests.bench surfaces $(CAPS) --tuners ours,ours-strict,optuna-gp,botorch-plain,ceiling --budgets 5,8,20 --seeds $(SEEDS) --output build/bench/caps.json && $(BIN)/python docs/figures.py caps build/bench/caps.json; fi
 
 # The benches behind docs/, one at a time: a day on two quiet cores. A finished one is not repeated at its
-# commit: run it again after a break. FIGURES=bench-caps for some; `python docs/figures.py` lists all blocks.
+# commit: run it again after a break, with -k to go on after a failure. FIGURES=bench-caps for some.
 figures: $(addprefix build/figures/$(AT)/,$(FIGURES))
 build/figures/$(AT)/%:
-	$(MAKE) $(subst :, ,$*) && mkdir -p $(@D) && touch $@
+	$(MAKE) $(subst :, ,$*)
+	mkdir -p $(@D) && touch $@
 
 # Agent and actuator on Python 3.10, which is JetPack 6's: types, imports, unit tests; minutes.
 test-python310: build/python310/.installed $(VENV)/.installed-dev

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,13 +90,15 @@ def test_figures_of_a_changed_tree_are_refused(tmp_path: Path) -> None:
 
 def test_a_bench_that_wrote_its_figures_leaves_the_next_one_clean(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
-    for path in ("docs/figures.md", "code.py"):
+    pages = ("docs/figures.md", "README.md")
+    for path in (*pages, "code.py"):
         (tmp_path / path).write_text("before\n")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "First"]):
         subprocess.run([*git, *command], check=True)
     assert not changed(tmp_path)
-    (tmp_path / "docs/figures.md").write_text("after\n")
+    for path in pages:
+        (tmp_path / path).write_text("after\n")
     assert not changed(tmp_path)
     (tmp_path / "code.py").write_text("after\n")
     assert changed(tmp_path)
@@ -188,6 +191,15 @@ def test_every_block_names_commits_of_this_history() -> None:
         pytest.skip("there is no history here to find the commits in")
     history = known.stdout.split()
     assert [c for c in named if not any(full.startswith(c) for full in history)] == []
+
+
+def test_the_queue_of_make_runs_every_bench_of_a_page() -> None:
+    command = ["make", "--dry-run", "--always-make", "figures"]
+    ran = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    loops = re.findall(r"for one in ([\w -]+);", ran.stdout)
+    written = re.findall(r"docs/figures\.py ([\w-]+)", ran.stdout) + " ".join(loops).split()
+    assert set(script().SECTIONS) - {"release"} <= set(written)
 
 
 def test_the_page_has_a_section_for_every_bench_that_writes_one() -> None:

@@ -39,17 +39,17 @@ def print_list(screen: Console, names: Sequence[str], rows: Iterable[Sequence[st
 
 
 def commit() -> str:
-    """Return the commit that runs, with `-dirty` only if files outside docs/ differ from it.
+    """Return the commit that runs, with `-dirty` only if files other than pages differ from it.
 
-    A bench writes its figures into docs/, and the next one of the same queue measures the same code.
+    A bench writes its figures into a page, and the next one of the same queue measures the same code.
     """
     name = installed.commit()
     return name if changed(Path(__file__).parents[2]) else name.removesuffix("-dirty")
 
 
 def changed(top: Path) -> bool:
-    """Return whether tracked files outside docs/ differ from the commit of a checkout."""
-    command = ["git", "-C", str(top), "diff", "--quiet", "HEAD", "--", ".", ":!docs"]
+    """Return whether tracked files other than pages differ from the commit of a checkout."""
+    command = ["git", "-C", str(top), "diff", "--quiet", "HEAD", "--", ".", ":!docs", ":!*.md"]
     return subprocess.run(command, check=False, timeout=60).returncode != 0
 
 
