@@ -113,11 +113,6 @@ class ActivePassive:
                 if self._beside:
                     self._former = asyncio.create_task(self._retire(former))
 
-    async def adopt(self, server: EngineServer) -> None:
-        """Use a server that already runs."""
-        async with self._changing:
-            await self._activate(server)
-
     async def counters(self) -> SpeculationCounters:
         """Return the sum of the counters of all servers so far. Raises MeasurementError."""
         total, active = self._ended, self._active

@@ -132,7 +132,8 @@ async def help_of(command: Sequence[str], word: str = "--help") -> str:
         process.kill()
         await process.wait()
         raise InvalidInput(
-            f"{program} {word} did not end within {HELP_S:g} s", hint=GIVE_PATH
+            f"{program} {word} did not end within {HELP_S:g} s",
+            hint="start it by hand once; the machine may be too busy",
         ) from None
     shown = text.decode(errors="replace")
     if process.returncode and "--" not in shown:  # some builds end with a status after their help

@@ -153,7 +153,7 @@ def test_a_request_waits_for_a_restart_but_not_for_another_server_than_a_running
         servers = ActivePassive(start, beside=False)
         waiting = asyncio.create_task(servers.acquire())
         await asyncio.sleep(0.3)
-        await servers.adopt(server)
+        await servers.change({})
         assert await waiting is server
         assert await asyncio.wait_for(servers.acquire(other_than=server), 30.0) is server
         await servers.close()
