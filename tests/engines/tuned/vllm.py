@@ -1,8 +1,9 @@
 """Tunes a real vLLM's flags: `python -m tests.engines.tuned.vllm --output FILE.json [PART …]`.
 
-`study` is `jouletune run --llm -- vllm serve …`, `sweep` is vLLM's own `vllm bench sweep serve` over the
-same flags and prompts, of which a user takes the fastest setting within the limits. `turns` measures both
-beside the defaults, in alternating windows. Parts that are not named stay in the file.
+`study` is `jouletune run --llm -- vllm serve …`, `single` the same with one caller and longer answers,
+which repeat themselves. `sweep` is vLLM's own `vllm bench sweep serve` over the flags and prompts of
+`study`, of which a user takes the fastest setting within the limits. `turns` measures these two beside the
+defaults, in alternating windows. Parts that are not named stay in the file.
 """
 
 from __future__ import annotations
@@ -48,19 +49,21 @@ LOAD = f"callers={CALLERS},prompt=32,output=24"
 LIMITS = {"ttft_p95_ms": 1.5, "tpot_p95_ms": 1.2}
 """The most of each metric, relative to the defaults."""
 SHOWN = ("ttft_p95_ms", METRIC, "tpot_p95_ms", "throughput_per_s")
-WINDOW_S, TRIALS, ROUNDS, PROMPTS = 8.0, 5, 4, 48
+STUDIES = {"study": (LOAD, 5, "p95"), "single": ("callers=1,prompt=32,output=48", 3, "p50")}
+"""The load, the trials and the limited quantile of each study: one caller has too few requests for p95."""
+WINDOW_S, ROUNDS, PROMPTS = 8.0, 4, 48
 DEADLINE_S = 2700.0
-PARTS = ("study", "sweep", "turns")
+PARTS = (*STUDIES, "sweep", "turns")
 NUMBER = "_benchmark_name"
 """The sweep's name of a setting: its number among ours."""
 
 
-def study(folder: Path, share: float) -> dict[str, Any]:
-    """Return the outcome of a run over the flags, with its minutes and the proxy's last line."""
-    words = ["run", "--device", "cpu", "--generate-load", LOAD, "--objective", METRIC, *KNOBS]
-    words += ["--trials", str(TRIALS), "--window", str(WINDOW_S), "--foreign-share", str(share)]
+def study(load: str, trials: int, limited: str, folder: Path, share: float) -> dict[str, Any]:
+    """Return the outcome of a run over the flags, with its minutes and the requests that it lost."""
+    words = ["run", "--device", "cpu", "--generate-load", load, "--objective", METRIC, *KNOBS]
+    words += ["--trials", str(trials), "--window", str(WINDOW_S), "--foreign-share", str(share)]
     for metric, most in LIMITS.items():
-        words += ["--constraint", f"{metric} <= {most}x baseline"]
+        words += ["--constraint", f"{metric.replace('p95', limited)} <= {most}x baseline"]
     words += ["--state-dir", str(folder), "--json", "--llm", "--", *serving()]
     began = time.monotonic()
     done = subprocess.run(
@@ -73,14 +76,18 @@ def study(folder: Path, share: float) -> dict[str, Any]:
         raise RuntimeError(f"{done.stderr[-2000:]} {ended[-500:]}")
     seen, _ = json.JSONDecoder().raw_decode(done.stdout)
     (lost,) = re.findall(r" (\d+) lost, ", ended)
+    saved = seen["saving"] or {"mean": 0.0, "stderr": None}
     return {
+        "load": load,
+        "limited": limited,
         "setting": {**DEFAULTS, **(seen["study"]["confirmed"] or {})},
         "phase": seen["study"]["phase"],
         "why": seen["why"],
         "trials": len(seen["trials"]),
         "beyond": sum(trial["verdict"] == "infeasible" for trial in seen["trials"]),
         "foreign": max(trial["foreign"] or 0.0 for trial in seen["trials"]),
-        "saving_percent": seen["saving_percent"],
+        "saving_percent": 100.0 * saved["mean"],
+        "saving_stderr_percent": saved["stderr"] and 100.0 * saved["stderr"],
         "lost": int(lost),
         "minutes": minutes,
     }
@@ -143,17 +150,20 @@ def _own(metric: str) -> str:
 def turns(folder: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     """Measure the found settings and the defaults in turns, each by a start of its own."""
     arms: dict[str, Setting] = {"defaults": DEFAULTS}
-    arms |= {part: found[part]["setting"] for part in PARTS[:2] if part in found}
+    arms |= {part: found[part]["setting"] for part in ("study", "sweep") if part in found}
     words = ["--state-dir", str(folder), *KNOBS, "--", *serving()]
     with running(words, folder, START_S) as proxy:
         written = write_files(LlmRequest(proxy.url, "cpu", LOAD), folder / "llm")
         side = open_workload(written.workload, seed=0, state_dir=folder, clock=HostClock())
         with closing(side):
             seen = in_turns(Bench(proxy, side, SHOWN), arms, ROUNDS)
-    for one in seen.values():
+    for arm, one in seen.items():
+        search = found.get(arm, {})
+        one |= {"tried": search.get("trials"), "beyond": search.get("beyond")}
+        one |= {"minutes": search.get("minutes"), "rounds": ROUNDS}
         limits = {metric: most * seen["defaults"][metric] for metric, most in LIMITS.items()}
         above = [any(w[m] > limit for m, limit in limits.items()) for w in one.pop("windows")]
-        one |= {"above": sum(above), "rounds": ROUNDS}
+        one["above"] = sum(above)
     return seen
 
 
@@ -169,8 +179,8 @@ def main() -> None:
     for part in given.parts or PARTS:
         with tempfile.TemporaryDirectory(prefix="jouletune-vllm-") as name:
             folder = Path(name)
-            if part == "study":
-                found[part] = study(folder, given.foreign_share)
+            if part in STUDIES:
+                found[part] = study(*STUDIES[part], folder, given.foreign_share)
             else:
                 found[part] = sweep(folder) if part == "sweep" else turns(folder, found)
         given.output.parent.mkdir(parents=True, exist_ok=True)
