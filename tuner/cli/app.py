@@ -61,7 +61,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Click's, or Typer's own
         """Return the called command, imported."""
         path = f"{ctx.command_path} {args[0]}".partition(" ")[2]
-        if where := REMOVED.get((path, "")):
+        if where := REMOVED.get(path):
             raise InvalidInput(f"jouletune no longer has `{path}`", hint=where)
         name, command, rest = super().resolve_command(ctx, args)
         return name, below(self, name) if name else command, rest
@@ -253,32 +253,17 @@ def _exit_code(error: TuningError) -> int:
 
 
 REMOVED = {
-    (
-        "export optuna",
-        "",
-    ): "use `jouletune export mlflow`, or `jouletune history --format csv` with Optuna's create_trial",
-    (
-        "finetune admit",
-        "",
-    ): "use `jouletune finetune run`, which measures the latency and pauses the job",
-    ("top", ""): "use `jouletune fleet --watch`",
-    (
-        "speculation table",
-        "",
-    ): "`jouletune speculation profile` prints it; its --out keeps the windows",
-    ("run", "--energy-share"): "give it to `jouletune study create`",
-    (
-        "packrat measure",
-        "",
-    ): "it measured the reference model only: in a checkout run `make bench-packrat`",
-    ("packrat plan", "--mixed"): "remove it: instances may differ",
-    ("packrat plan", "--plot"): "draw the rows of the profile yourself",
-    (
-        "packrat plan",
-        "--uniform",
-    ): "call best_packing(…, mixed=False) of policies.packrat in Python",
+    "export optuna": "use `jouletune export mlflow`, or `jouletune history --format csv`",
+    "finetune admit": "use `jouletune finetune run`, which measures the latency and pauses the job",
+    "packrat measure": "it measured the reference model only: in a checkout run `make bench-packrat`",
+    "packrat plan --mixed": "remove it: instances may differ",
+    "packrat plan --plot": "draw the rows of the profile yourself",
+    "packrat plan --uniform": "call best_packing(…, mixed=False) of policies.packrat in Python",
+    "run --energy-share": "give it to `jouletune study create`",
+    "speculation table": "`jouletune speculation profile` prints it; its --out keeps the windows",
+    "top": "use `jouletune fleet --watch`",
 }
-"""Removed options of commands, and removed commands (no option), each with its replacement."""
+"""Removed commands, and removed options after their command, each with its replacement."""
 
 PYDANTICS = "Value error, "
 """Prefix of Pydantic's messages under some releases of Typer."""
@@ -290,7 +275,7 @@ def _usage(error: BaseException) -> tuple[str, str]:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "jouletune"
     option = getattr(error, "option_name", "")
-    if where := REMOVED.get((path.partition(" ")[2], option)):
+    if where := REMOVED.get(f"{path.partition(' ')[2]} {option}"):
         return f"`{path}` no longer has {option}", where
     words = " ".join(message.split()).rstrip(".?").replace(PYDANTICS, "").replace(". Did", "; did")
     return words, f"see `{path} --help`"

@@ -10,7 +10,7 @@ from pathlib import Path
 OPTIONS = ("--tuner", "--token-file", "--db")
 ASKING = frozenset({
     "audit", "best", "constraint", "device", "events", "export", "fleet", "history", "report", "status",
-    "stop-all", "study", "token", "top", "trial",
+    "stop-all", "study", "token", "trial",
 })  # fmt: skip
 """The commands and nouns that accept these options."""
 COMMAND = re.compile(r"`jouletune ([a-z-]+)([^`]*)`")
