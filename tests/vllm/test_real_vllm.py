@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import psutil
 import pytest
 
 from agents.workloads.engine.child import writers
@@ -33,9 +32,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
-OUTSIDE = 0.1
-"""The share by which a sum over a whole command may differ: it has requests outside of the windows, and
-its callers' own time."""
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
 """Given by words without a quote, as the command of a systemd unit has them: docs/units.md."""
 LOAD = "callers=4,prompt=32,output=8"
@@ -154,36 +150,6 @@ def test_its_file_measures_every_listed_metric(vllm: RunningVllm, tmp_path: Path
     left = {about: f["seen"] for about, f in findings.items() if not f["there"]}
     assert left.keys() <= {"second witness"}  # its counter of items counts tokens
     assert {"latency_mean_ms", "ttft_p99_ms", "tpot_p99_ms", "cpu_time_ms"} <= findings.keys()
-
-
-def used_s(process: subprocess.Popen[bytes]) -> float:
-    """Return the CPU seconds of a process and all below it, by the kernel."""
-    whole = psutil.Process(process.pid)
-    times = [one.cpu_times() for one in (whole, *whole.children(recursive=True))]
-    return sum(float(time.user + time.system) for time in times)
-
-
-def test_observe_agrees_with_vllms_own_sums_and_the_kernel(vllm: RunningVllm) -> None:
-    before, before_s = vllm.metrics(), used_s(vllm.process)
-    options = ["--device", "cpu", "--generate-load", LOAD, "--window", "30", "--json"]
-    done = jouletune("observe", "--llm", vllm.url, *options)
-    after, after_s = vllm.metrics(), used_s(vllm.process)
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)["metrics"]
-
-    def grown(name: str) -> float:
-        return total(after, name) - total(before, name)
-
-    def mean_ms(histogram: str) -> float:
-        return 1e3 * grown(f"{histogram}_sum") / grown(f"{histogram}_count")
-
-    own = {
-        "latency_mean_ms": mean_ms("vllm:e2e_request_latency_seconds"),
-        "cpu_time_ms": 1e3 * (after_s - before_s) / grown(VLLM.tokens),
-    }
-    for name, value in own.items():
-        error = 2.0 * shown[name]["stderr"] + OUTSIDE * value
-        assert abs(shown[name]["value"] - value) <= error, (name, shown[name], own)
 
 
 def observed(url: str) -> dict[str, Any]:

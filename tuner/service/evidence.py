@@ -63,7 +63,6 @@ Check it with a verify.py from a release, not with the one in this archive: pyth
 """
 WORD = re.compile(r"[A-Za-z0-9_-]{1,24}")
 """The texts of knobs that are exported as they are, such as `powersave` and `int8`."""
-MOVED = "its windows were moved to one load"
 Json = dict[str, Any]
 
 
@@ -281,6 +280,7 @@ def _beyond(report: StudyReport, study: Study, text: Mapping[str, str]) -> dict[
     beyond = {
         "windows that broke a limit": "no window has its verdict here",
         "figures within a reason": "reasons are not in the archive",
+        "rows of a plan": "no row has a pool of its own",
     }
     if {IDLE, IDLE_UNLOADED} & report.baseline.metrics.keys():
         beyond["power without requests in kWh a day"] = "only its W is a metric of the windows"
@@ -290,5 +290,5 @@ def _beyond(report: StudyReport, study: Study, text: Mapping[str, str]) -> dict[
         shifted = ("saving", "saving power", "payback")
         beyond |= dict.fromkeys(shifted, "it counts from the shifted baseline")
     if study.terms.plan_by:
-        beyond |= {name: MOVED for name in text if name != "exploring time"}
+        beyond |= {name: "moved to one load" for name in text if name != "exploring time"}
     return beyond
