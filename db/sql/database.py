@@ -13,13 +13,7 @@ from typing import IO, Any
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import (
-    DataError,
-    DBAPIError,
-    IntegrityError,
-    SQLAlchemyError,
-    StatementError,
-)
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from db.schema import Base
 from db.sql.address import IN_MEMORY, command, shown

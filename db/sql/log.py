@@ -12,14 +12,7 @@ from sqlalchemy import Select, Text, and_, cast, func, insert, or_, select, text
 
 from db import refusals
 from db.codec import Json
-from db.schema import (
-    EstimateRow,
-    EventRow,
-    MeasurementRow,
-    ObservationRow,
-    ObservedRow,
-    StudyRow,
-)
+from db.schema import EstimateRow, EventRow, MeasurementRow, ObservationRow, ObservedRow, StudyRow
 from db.sql.bus import Bus
 from db.sql.courses import course, metric_courses, points, recent
 from db.sql.database import Database, Refused, insert_into

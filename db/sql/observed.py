@@ -9,16 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    extract,
-    func,
-    literal,
-    select,
-    union_all,
-)
+from sqlalchemy import ColumnElement, Connection, Select, extract, func, literal, select, union_all
 
 from db import refusals
 from db.codec import Json

@@ -34,7 +34,6 @@ __all__ = [
     "billed_windows",
     "draw_up",
     "held_since",
-    "spoken_for",
     "summed",
     "window_energy",
 ]
@@ -228,7 +227,7 @@ def billed_windows(
     """Yield the held windows that a bill counts, each with the seconds it represents and its baseline."""
     tried = [w for t in trials if not t.control and (w := t.measurement) is not None]
     shown = HeldRange.of(tried, declared)
-    for window, speaks_s in spoken_for(held, revisions, [t for t in trials if t.control]):
+    for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
         if not _beyond(window, shown):
             energy = called(ENERGY, declared)
             yield window, speaks_s, course.around(energy, window.started_at, window.context)
@@ -384,7 +383,7 @@ def held_since(revisions: Sequence[Revision]) -> datetime | None:
     return _runs(revisions)[-1] if revisions else None
 
 
-def spoken_for(
+def _spoken_for(
     held: Sequence[MetricSample], revisions: Sequence[Revision], controls: Sequence[Trial]
 ) -> Iterator[tuple[MetricSample, float]]:
     """Yield every held window, oldest first, with the seconds that it represents."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tuner.errors import InvalidInput
 
-__all__ = ["Described", "DescribedField", "described_fields"]
+__all__ = ["Described", "described_fields"]
 
 YES_NO = ("yes", "no")
 

@@ -29,7 +29,6 @@ __all__ = [
     "Estimate",
     "Metric",
     "Origin",
-    "PRIOR_WINDOWS",
     "Scope",
     "Z95",
     "bucketed_quantile",

@@ -25,7 +25,6 @@ from tuner.core.trials import Phase, Trial, TrialState
 __all__ = [
     "Candidate",
     "Evidence",
-    "LOAD_BAND",
     "LoadTrend",
     "PEAK",
     "Worth",
@@ -40,7 +39,6 @@ __all__ = [
     "peak_name",
     "pool_windows",
     "ranked",
-    "trial_verdict",
     "trials_spent",
     "unlike",
     "weigh",
@@ -206,12 +204,7 @@ class Evidence:
         counts = trial.state.evidence and trial.number >= self.since_trial
         if not counts or trial.measurement is None or self.limits is None:
             return None
-        return trial_verdict(trial, self.limits)
-
-
-def trial_verdict(trial: Trial, in_force: Sequence[Limit]) -> Verdict:
-    """Judge the estimates of one window by the limits now in force."""
-    return judge(trial.shown, in_force)
+        return judge(trial.shown, self.limits)
 
 
 def weigh(study: Study, trials: Iterable[Trial], at: Context | None = None) -> Evidence:

@@ -11,12 +11,7 @@ from datetime import datetime
 from tuner.core.errors import MeasurementError
 from tuner.core.estimates import ABSURD, Estimate, refuse_negative
 from tuner.core.plans import Context
-from tuner.core.quantities import (
-    Count,
-    Finite,
-    Seconds,
-    Span,
-)
+from tuner.core.quantities import Count, Finite, Seconds, Span
 
 __all__ = [
     "ABSENT",
@@ -30,7 +25,6 @@ __all__ = [
     "LastObject",
     "Latencies",
     "Load",
-    "MOST_LATENCIES",
     "MOST_VALUES",
     "Measurement",
     "OwnRequests",

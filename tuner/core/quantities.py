@@ -18,7 +18,6 @@ from tuner.compat import StrEnum
 
 __all__ = [
     "Better",
-    "Boundary",
     "CAPACITY",
     "Count",
     "ENERGY",

@@ -48,15 +48,7 @@ from tuner.study.hold_reports import HoldReports
 from tuner.study.presence import Presence
 from tuner.study.registry import Registry
 from tuner.study.trial_reports import Silence, TrialReports
-from tuner.wire import (
-    Assignment,
-    HoldOrder,
-    Idle,
-    Poll,
-    Registered,
-    Release,
-    Renewal,
-)
+from tuner.wire import Assignment, HoldOrder, Idle, Poll, Registered, Release, Renewal
 
 log = logging.getLogger(__name__)
 
