@@ -186,10 +186,7 @@ class Handler(Spoken):
                 }
                 return self.answer(200, {**status, "altered": self.server.board.altered})
             text = machine.metrics().encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+        self.send(200, text)
 
     def do_POST(self) -> None:
         request: dict[str, Any] = json.loads(self.body())

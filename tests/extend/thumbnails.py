@@ -38,7 +38,7 @@ class Handler(Spoken):
         if self.path == "/config":
             return self.answer(200, self.server.config)
         if self.path == "/metrics":
-            return self.send(generate_latest())
+            return self.send(200, generate_latest())
         return self.answer(404, {})
 
     def do_POST(self) -> None:
@@ -46,19 +46,13 @@ class Handler(Spoken):
         if self.path == "/thumbnail":
             with LATENCY.labels("/thumbnail").time():
                 time.sleep(PAUSES_S[self.server.config["pool"]["workers"]])
-            return self.send(b"a picture")
+            return self.send(200, b"a picture")
         config = json.loads(body)
         if config["pool"]["workers"] not in PAUSES_S:
             FAILURES.inc()
             return self.answer(422, {})
         self.server.config = config
         return self.answer(200, config)
-
-    def send(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 if __name__ == "__main__":

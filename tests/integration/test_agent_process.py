@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 
 from tests.builders import Time
 from tests.fakes import StubTuner
+from tests.integration.spoken import Spoken
 from tests.integration.stage import Stage, stage
 from tuner.core import Phase, Plan, Setting
 from tuner.wire import Assignment, HoldOrder, Idle, Release
@@ -93,24 +93,13 @@ class Site:
     def _serve(self, port: int) -> ThreadingHTTPServer:
         tuner = self.tuner
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        class Handler(Spoken):
+            def pass_on(self) -> None:
+                url = f"http://tuner{self.path}"
+                answer = tuner.answer(httpx2.Request(self.command, url, content=self.body()))
+                self.send(answer.status_code, answer.content, "application/json")
 
-            def answer(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                request = httpx2.Request(self.command, f"http://tuner{self.path}", content=body)
-                answer = tuner.answer(request)
-                self.send_response(answer.status_code)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer.content)))
-                with suppress(ConnectionError):  # the caller may have been killed since
-                    self.end_headers()
-                    self.wfile.write(answer.content)
-
-            do_POST = do_PUT = answer
-
-            def log_message(self, format: str, *args: object) -> None:
-                return
+            do_POST = do_PUT = pass_on
 
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         server.daemon_threads = True

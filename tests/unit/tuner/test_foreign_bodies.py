@@ -21,6 +21,7 @@ from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import applied
+from tests.integration.spoken import running
 from tuner import http_clients
 from tuner.core import ActuationError, DeviceLost, LinkError
 from tuner.foreign_bodies import BodyLate, fetched, parsed
@@ -72,26 +73,10 @@ def served(
     answer: bytes, *, packed: bool = False, chunks: int = 1, pause_s: float = 0.0
 ) -> Iterator[tuple[str, list[str]]]:
     encodings: list[str] = []
-    made = type(
-        "Made",
-        (Hostile,),
-        {
-            "answer": answer,
-            "packed": packed,
-            "chunks": chunks,
-            "pause_s": pause_s,
-            "asked_for": encodings,
-        },
-    )
-    server = ThreadingHTTPServer(("127.0.0.1", 0), made)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    shown = {"answer": answer, "packed": packed, "chunks": chunks, "pause_s": pause_s}
+    made = type("Made", (Hostile,), {**shown, "asked_for": encodings})
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), made)) as server:
         yield f"http://127.0.0.1:{server.server_address[1]}", encodings
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
 
 from agents.host.http.local_http import LocalHttp
 from agents.load.exposition import scrape
+from tests.integration.spoken import Spoken, running
 from tuner.core import ActuationError, MeasurementError
 
 
-class Redirecting(BaseHTTPRequestHandler):
+class Redirecting(Spoken):
     """Redirects /metrics to /metrics/ (307), as Starlette's mounts do, and /away to another port (302)."""
+
+    protocol_version = "HTTP/1.0"  # bodies are not read
 
     def do_GET(self) -> None:
         target = {"/metrics": "/metrics/", "/away": "http://127.0.0.1:9/metrics"}.get(self.path)
@@ -28,21 +30,13 @@ class Redirecting(BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture
 def http() -> Iterator[LocalHttp]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    made = LocalHttp(f"http://127.0.0.1:{server.server_port}", "svc", "start it")
-    yield made
-    made.close()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)) as server:
+        made = LocalHttp(f"http://127.0.0.1:{server.server_port}", "svc", "start it")
+        yield made
+        made.close()
 
 
 def test_a_redirect_within_the_host_is_followed(http: LocalHttp) -> None:

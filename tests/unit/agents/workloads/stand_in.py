@@ -7,8 +7,10 @@ import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.integration.spoken import Spoken
 
 KNOBS: list[dict[str, Any]] = [
     {"name": "instances", "values": [1, 2], "default": 1, "cost": {"seconds": 3.0}},
@@ -43,32 +45,23 @@ class StandIn:
         self.answers: dict[str, tuple[int, bytes]] = {}
         state = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
+        class Handler(Spoken):
             wbufsize = -1
 
             def setup(self) -> None:
                 state.connections.append(self.request)
                 super().setup()
 
-            def answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            def reply(self) -> None:
+                body = self.body()
                 route = f"{self.command} {self.path}"
                 if self.command == "POST":
                     state.gate.wait(20)
                 with state.lock:
                     status, content = state.answers.get(route) or state.reply(route, body)
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                with suppress(ConnectionError):  # a load's callers may have ended
-                    self.end_headers()
-                    self.wfile.write(content)
+                self.send(status, content, "application/json")
 
-            do_GET = do_PUT = do_POST = answer
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
+            do_GET = do_PUT = do_POST = reply
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -6,10 +6,9 @@ import gzip
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from tests.builders import device, window
 from tests.errors import raised
+from tests.integration.spoken import Spoken, running
 from tests.unit.tuner.cli.worlds import operations
 from tuner.config import TunerConfig, load_tuner_config
 from tuner.core import ConfigError, Space
@@ -49,9 +49,11 @@ class Receiver:
 def receiver() -> Iterator[Receiver]:
     made = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Spoken):
+        protocol_version = "HTTP/1.0"
+
         def do_POST(self) -> None:
-            content = self.rfile.read(int(self.headers["Content-Length"]))
+            content = self.body()
             if self.headers.get("Content-Encoding") == "gzip":
                 content = gzip.decompress(content)
             if not made.status:
@@ -60,19 +62,11 @@ def receiver() -> Iterator[Receiver]:
             assert self.headers["Content-Type"] == "application/x-protobuf"
             if made.status == 200:
                 made.received.append(service.ExportMetricsServiceRequest.FromString(content))
-            self.send_response(made.status)
-            self.end_headers()
+            self.send(made.status, b"")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
         made.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
         yield made
-        server.shutdown()
-        thread.join()
 
 
 def observed() -> Metrics:

@@ -133,10 +133,7 @@ class EngineHandler(Spoken):
         elif self.path == "/metrics":
             with engine.lock:
                 text = engine.metrics().encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+            self.send(200, text)
         elif self.path == "/server_info":
             steps = engine.length(max(1, engine.running))
             method = engine.draft.get("speculative-algorithm")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +15,7 @@ from agents.target.side import Side
 from agents.workloads import open_workload
 from tests.contracts.actuator import SettableContract
 from tests.errors import raised
-from tests.integration.spoken import Spoken
+from tests.integration.spoken import Spoken, running
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import NO_ANSWER, ActuationError, ConfigError
 
@@ -76,13 +75,9 @@ class PoolHandler(Spoken):
     def do_GET(self) -> None:
         if self.path == "/metrics" and self.server.has_start_time:
             name = "process_start_time_seconds"
-            text = f"# TYPE {name} gauge\n{name} {self.server.starts}\n".encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-            return
-        self.answer(self.server.status if self.path == "/ready" else 404, {})
+            self.send(200, f"# TYPE {name} gauge\n{name} {self.server.starts}\n".encode())
+        else:
+            self.answer(self.server.status if self.path == "/ready" else 404, {})
 
     def do_POST(self) -> None:
         self.body()
@@ -92,13 +87,10 @@ class PoolHandler(Spoken):
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Iterator[Pool]:
-    serving = Pool(tmp_path)
     (tmp_path / "pool.json").write_text('{"pool":{"workers":4}}')
     (tmp_path / "pool.env").write_text("CODEC=fast")
-    threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
-    yield serving
-    serving.shutdown()
-    serving.server_close()
+    with running(Pool(tmp_path)) as serving:
+        yield serving
 
 
 def script(pool: Pool, code: str = "") -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from agents.target.side import Side
 from agents.workloads import open_workload
 from tests.errors import raised
-from tests.integration.spoken import Spoken
+from tests.integration.spoken import Spoken, running
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import ConfigError, InvalidInput, MeasurementError
 
@@ -85,13 +84,8 @@ class ShopHandler(Spoken):
 
 @pytest.fixture
 def shops() -> Iterator[list[Shop]]:
-    pair = [Shop(), Shop()]
-    for shop in pair:
-        threading.Thread(target=shop.serve_forever, args=(0.01,), daemon=True).start()
-    yield pair
-    for shop in pair:
-        shop.shutdown()
-        shop.server_close()
+    with running(Shop()) as one, running(Shop()) as other:
+        yield [one, other]
 
 
 def opened(folder: Path, shops: list[Shop], more: str = "", **changes: str) -> Side:

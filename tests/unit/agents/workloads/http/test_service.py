@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -19,7 +18,7 @@ from tests.builders import Time
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import Later, MeterContract
 from tests.errors import raised
-from tests.integration.spoken import Spoken
+from tests.integration.spoken import Spoken, running
 from tests.unit.agents.workloads.http.wall import Wall
 from tuner.core import (
     ActuationError,
@@ -158,19 +157,13 @@ class Handler(Spoken):
         return self.answer(200, {})
 
     def plain(self, text: str, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
+        self.send(status, text.encode())
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    serving = Service()
-    threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True).start()
-    yield serving
-    serving.shutdown()
-    serving.server_close()
+    with running(Service()) as serving:
+        yield serving
 
 
 def opened(folder: Path, service: Service, more: str = "", **changes: str) -> Side:

@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from socketserver import StreamRequestHandler, TCPServer
 
 import pytest
 
+from tests.integration.spoken import Spoken, running
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import main
 from tuner.cli.host.completion import Ids, cache_folder, candidates, index_file, read_index
@@ -232,22 +233,15 @@ def test_an_unwritable_folder_is_not_an_error(
 
 @contextmanager
 def tuner(paths: list[str], rows: object) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Spoken):
+        protocol_version = "HTTP/1.0"
+
         def do_GET(self) -> None:
             paths.append(self.path)
-            body = json.dumps(rows).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, rows)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with running(HTTPServer(("127.0.0.1", 0), Handler)) as server:
         yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 def test_ids_of_a_tuner_are_kept_for_a_while_and_used_when_it_is_away(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_string
@@ -15,6 +14,7 @@ import pytest
 
 from tests.builders import START, Time
 from tests.errors import raised
+from tests.integration.spoken import running
 from tuner.config import Email, Webhook
 from tuner.core import ConfigError, Event, LinkError
 from tuner.service.notices.notifications import (
@@ -148,11 +148,10 @@ class MailServer(socketserver.StreamRequestHandler):
 def mail_server() -> Iterator[tuple[int, list[tuple[list[str], str]]]]:
     mails: list[tuple[list[str], str]] = []
     handler = type("Handler", (MailServer,), {"mails": mails})
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    with running(server):
         yield server.server_address[1], mails
-        server.shutdown()
 
 
 def mail(port: int, *to: str) -> EmailSender:

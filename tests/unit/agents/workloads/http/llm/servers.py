@@ -182,11 +182,7 @@ def _handler(server: ModelServer) -> type[Spoken]:
                         server.shown.off, {"error": {"message": "Start it with `--metrics`"}}
                     )
                     return
-                text = server.metrics().encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
+                self.send(200, server.metrics().encode())
             elif self.path == "/knobs" and server.shown.knobs:
                 self.answer(200, {**server.shown.knobs, "setting": server.setting})
             elif self.path in server.shown.answers:
