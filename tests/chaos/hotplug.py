@@ -77,6 +77,7 @@ class Stage:
     journal: Path
     now: float = 0.0
     unread: int = 0
+    deaf: int = 0
     slept_s: float = 0.0
     lost: Mapping[str, bytes] = field(default_factory=dict)
     happening: Happening = field(default_factory=Happening)
@@ -116,7 +117,7 @@ class Stage:
         """Return a file's error in place of the board's answer."""
         if kind == "write":
             return self.happening.tick(f"write {name}")
-        error, self.unread = self.unread, 0
+        error, self.unread = self.unread or self.deaf, 0
         return error
 
     def tick(self) -> None:
@@ -141,6 +142,7 @@ class Stage:
 
     def settle(self, seconds: float = LATER_S, times: int = 3) -> None:
         """Let time pass, and run the actuator's periodic tasks."""
+        self.deaf = 0
         for gpu in self.board.board.gpus:
             gpu.busy = 0
         for _ in range(times):
@@ -179,6 +181,10 @@ class Stage:
             gpu.lose()
             gpu.busy = error
         self.note_lost()
+
+    def deafen(self) -> None:
+        """Let all reads fail until time passes."""
+        self.deaf = errno.EIO
 
     def nap(self) -> None:
         """Let a GPU sleep until it is read."""

@@ -9,7 +9,6 @@ amdgpu-clocks 63 (a higher power limit resets committed clocks).
 
 import re
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +34,8 @@ class AmdCard(Card):
     """One GPU of the kernel driver amdgpu. Its level is an entry of the clock, written after it."""
 
     def __post_init__(self) -> None:
-        texts = ["", ""]
-        for n, name in enumerate((MASK, LIMITS)):
-            with suppress(OSError, ValueError):
-                texts[n] = (self.folder / name).read_text()
+        there = {name: (self.folder / name).exists() for name in (MASK, LIMITS)}
+        texts = [self._text(name) if there[name] else "" for name in there]
         self.fine = bool(PAIR.search(texts[1])) and len(ROW.findall(texts[0])) < LEAST_LEVELS
         self.foreign = not self.fine and kernel_text.words(self.folder / MODE) == {SETTABLE[0]}
         self.counts = SETTABLE if self.fine else SETTABLE[:1]

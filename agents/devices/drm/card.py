@@ -55,9 +55,12 @@ class Card:
 
     @property
     def epoch(self) -> str:
-        """Return the inode of the DRM node, new in each load, and the time slept at run time in ms."""
+        """Return the inode of the DRM node, new in each load, and the time slept at run time in ms.
+
+        Raises ActuationError, DeviceLost: what cannot be read is no other load.
+        """
         nodes = [node.stat().st_ino for node in self.folder.glob("drm/card*")]
-        return f"{nodes} {kernel_text.numbers(self.folder / 'power/runtime_suspended_time')}"
+        return f"{nodes} {self._number('power/runtime_suspended_time')}"
 
     @property
     def resets(self) -> Mapping[str, str]:

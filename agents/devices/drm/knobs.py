@@ -5,11 +5,11 @@ from pathlib import Path
 from agents.actuator.driver import Absent
 from agents.devices.drm.amd import AmdCard
 from agents.devices.drm.card import FILES, Card
-from tuner.errors import DeviceLost
+from tuner.errors import ActuationError
 
 
 def discover(path: str = "/") -> list[Card | Absent]:
-    """Return the GPUs of the kernel drivers above at `path`; one in a reset is absent, with the reason."""
+    """Return the GPUs of the kernel drivers above at `path`; one that cannot be read is absent."""
     listed: list[Card | Absent] = []
     for kind in FILES:
         for folder in sorted(Path(path).glob(f"sys/bus/pci/drivers/{kind}/*:*")):
@@ -18,6 +18,6 @@ def discover(path: str = "/") -> list[Card | Absent]:
                 card = (AmdCard if kind == "amdgpu" else Card)(folder, kind, uuid)
                 card.read()
                 listed.append(card)
-            except DeviceLost as error:
+            except ActuationError as error:  # its files tell which kind of card it is
                 listed.append({"uuid": uuid, "absent": str(error)})
     return listed

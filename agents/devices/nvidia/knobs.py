@@ -119,7 +119,7 @@ class NvidiaKnobs:
         These differ after a reload or a rescan of the bus. A new process may find the settings lost where
         persistence mode is off: the driver unloads a GPU that no process uses.
         """
-        pci = self._optional(pynvml.nvmlDeviceGetPciInfo)
+        pci = self._call(pynvml.nvmlDeviceGetPciInfo, absent=ABSENT)
         name = pci and f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
         links = (
             *self._sys.glob("module/nvidia"),

@@ -238,6 +238,22 @@ def test_every_offered_clock_reads_back_as_it_was_written(host: Host) -> None:
         assert card.read()[CLOCK] == mhz
 
 
+@pytest.mark.parametrize("name", SETTABLE)
+def test_a_card_that_cannot_be_read_is_no_other_load_of_its_driver(
+    host: Host, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its original values would count as lost, and the card would stay altered."""
+    board = host(name)
+    card = card_of(board)
+    before = card.epoch
+    node = board.board.nodes[f"{PCI}/power/runtime_suspended_time"]
+    monkeypatch.setattr(node, "refusal", lambda: errno.EIO)
+    with pytest.raises(ActuationError):
+        assert card.epoch != before
+    monkeypatch.setattr(node, "refusal", lambda: 0)
+    assert card.epoch == before
+
+
 def test_a_card_keeps_its_name_when_hwmon_is_numbered_anew(host: Host) -> None:
     board = host("amdgpu")
     card, epoch = card_of(board), card_of(board).epoch

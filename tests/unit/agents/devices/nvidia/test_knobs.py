@@ -331,6 +331,19 @@ class TestDriverRestart:
         (links / "0000:65:00.0").symlink_to(tmp_path)
         assert [gpu.epoch == was for gpu, was in zip(gpus, before, strict=True)] == [False, True]
 
+    def test_a_gpu_that_does_not_answer_is_no_other_load(
+        self, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (gpu, *_) = (gpu for gpu in discover(tmp_path) if isinstance(gpu, NvidiaKnobs))
+        before = gpu.epoch
+
+        def fail(_: object) -> None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_OPERATING_SYSTEM)
+
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetPciInfo", fail)
+        with pytest.raises(ActuationError):
+            assert gpu.epoch != before
+
     @pytest.mark.parametrize("persistence", [0.0, 1.0])
     def test_without_persistence_mode_the_settings_may_be_lost_with_each_process(
         self, nvml: FakeNvml, asked: Asked, persistence: float
