@@ -28,6 +28,7 @@ from tuner.core import (
     quantity_of,
     weigh,
 )
+from tuner.rows import StoredRows
 
 if TYPE_CHECKING:
     from db.sql.store import Store
@@ -77,7 +78,7 @@ class HistoryRow:
     why: str
 
 
-def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
+def history(store: Store, question: HistoryQuestion) -> StoredRows[HistoryRow]:
     """Return the trials that match, in order of start.
 
     Raises:
@@ -87,14 +88,14 @@ def history(store: Store, question: HistoryQuestion) -> tuple[HistoryRow, ...]:
         studies: Sequence[Study | UnreadableStudy] = (store.studies.get(question.study),)
     else:
         studies = store.studies.stored(device=question.device)
-    rows = [
-        row
-        for study in studies
-        if _of(study, question)
-        for row in _rows(study, store.trials.list(study.id))
-        if _matches(row, question)
-    ]
-    return tuple(sorted(rows, key=lambda row: (row.started_at, row.study, row.number)))
+    rows, unread = list[HistoryRow](), dict[str, str]()
+    for study in studies:
+        if _of(study, question):
+            trials = store.trials.stored(study.id)
+            rows += (row for row in _rows(study, trials) if _matches(row, question))
+            unread |= trials.unread
+    rows.sort(key=lambda row: (row.started_at, row.study, row.number))
+    return StoredRows(rows, unread)
 
 
 def recent(
@@ -103,7 +104,7 @@ def recent(
     last: int,
     skip: int = 0,
     past_of: Callable[[Study], Past | None] | None = None,
-) -> tuple[HistoryRow, ...]:
+) -> StoredRows[HistoryRow]:
     """Return the `last` trials that match, latest start first, after the `skip` latest.
 
     `past_of` returns the trials from which a study's verdicts are derived, for callers that cache them;
@@ -136,7 +137,8 @@ def recent(
         row = _row(study, pasts[study_id], trial)
         if question.verdict in (None, row.verdict):
             rows.append(row)
-    return tuple(rows if question.verdict is None else rows[skip : skip + last])
+    asked = rows if question.verdict is None else rows[skip : skip + last]
+    return StoredRows(asked, latest.unread)
 
 
 def judging(store: Store, study: Study) -> Past:

@@ -205,7 +205,7 @@ class Database:
         """Raise Unreadable if `what` cannot be converted: it is damaged, or of a newer release."""
         try:
             yield
-        except (TuningError, SQLAlchemyError):
+        except (StoreError, Unreadable, SQLAlchemyError):
             raise
         except Exception as error:  # a damaged value can cause any error
             raise Unreadable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -43,11 +44,14 @@ from tuner.core import (
     Plan,
     Report,
     Setting,
+    SettingKey,
     Trial,
     TrialCare,
     TrialState,
+    Unreadable,
     setting_key,
 )
+from tuner.rows import StoredRows
 
 OF_DEVICE = LEASES.all.where(LeaseRow.device == bindparam("device"))
 WHEN = (TrialRow.started_at, TrialRow.study, TrialRow.number)
@@ -140,38 +144,65 @@ class Trials:
         return trial
 
     def list(self, study: str, first: int = 1) -> Sequence[Trial]:
-        """Return the trials of a study by number, from `first` on; empty for an unknown study."""
+        """Return the trials of a study by number, from `first` on; empty for an unknown study.
+
+        Raises:
+            Unreadable: a trial, its window or an estimate cannot be read.
+        """
         # An ended trial never changes, so that the two statements agree.
         named = {"study": study, "first": first}
-        with self._database.look() as connection:
+        with (
+            self._database.look() as connection,
+            self._database.reading(f"a trial of study {study!r}"),
+        ):
             rows = connection.execute(OF_STUDY, named).all()
             windows = shown(connection, WINDOWS_OF_STUDY, named)
-        return tuple(trial for _, trial in _trials(rows, windows))
+            return tuple(trial for _, trial in _trials(rows, windows))
+
+    def stored(self, study: str) -> StoredRows[Trial]:
+        """Return the trials of a study by number, and the reason for each that cannot be read."""
+        return self._of(TrialRow.study == study)
 
     def tried(self, study: str, setting: Setting) -> Sequence[Trial]:
-        """Return the trials of a study with a setting, by number; empty for an unknown study."""
+        """Return the readable trials of a study with a setting, by number; empty for an unknown study."""
         text, of_study = cast(TrialRow.setting, Text), TrialRow.study == study
         with self._database.look() as connection:  # few settings differ: each is decoded once
             texts = connection.scalars(select(text).where(of_study).distinct()).all()
         key = setting_key(setting)
-        same = [text for text in texts if setting_key(json.loads(text)) == key]
+        same = [text for text in texts if _key(text) == key]
         return self._of(of_study, text.in_(same)) if same else ()
 
-    def _of(self, *which: ColumnElement[bool]) -> Sequence[Trial]:
+    def _of(self, *which: ColumnElement[bool]) -> StoredRows[Trial]:
         """Return the trials that match all conditions, by number."""
-        pairs = self._read(ALL.where(*which).order_by(TrialRow.number))
-        return tuple(trial for _, trial in pairs)
+        pairs = self._each(ALL.where(*which).order_by(TrialRow.number))
+        return StoredRows((trial for _, trial in pairs), pairs.unread)
 
-    def _read(self, query: Select[Any]) -> Sequence[tuple[str, Trial]]:
-        """Return the trials that a query selects, with their studies and windows."""
-        windows: dict[object, Measurement] = {}
+    def _each(self, query: Select[Any]) -> StoredRows[tuple[str, Trial]]:
+        """Return the trials that a query selects, with their studies; read one by one if one is damaged."""
+        with suppress(Unreadable):
+            return StoredRows(self._read(query))
         with self._database.look() as connection:
+            keys = query.with_only_columns(TrialRow.study, TrialRow.number)
+            named = connection.execute(keys).all()
+        pairs, unread = list[tuple[str, Trial]](), dict[str, str]()
+        for study, number in named:
+            own = ALL.where(TrialRow.study == study, TrialRow.number == number)
+            try:
+                pairs += self._read(own, f"trial {number} of study {study!r}")
+            except Unreadable as error:
+                unread[f"trial {number} of {study}"] = str(error)
+        return StoredRows(pairs, unread)
+
+    def _read(self, query: Select[Any], what: str = "a trial") -> Sequence[tuple[str, Trial]]:
+        """Return the trials that a query selects, with their studies and windows. Raises Unreadable."""
+        windows: dict[object, Measurement] = {}
+        with self._database.look() as connection, self._database.reading(what):
             rows = connection.execute(query).all()
             ended = [(row.study, row.number) for row in rows if row.state.final]
             for first in range(0, len(ended), AT_ONCE):
                 some = {"trials": ended[first : first + AT_ONCE]}
                 windows |= shown(connection, WINDOWS_OF_TRIALS, some)
-        return _trials(rows, windows)
+            return _trials(rows, windows)
 
     def latest(
         self,
@@ -182,7 +213,7 @@ class Trials:
         until: datetime | None = None,
         state: TrialState | None = None,
         device: str | None = None,
-    ) -> Sequence[tuple[str, Trial]]:
+    ) -> StoredRows[tuple[str, Trial]]:
         """Return trials with their studies, latest start first: of these studies, or of all."""
         which: list[ColumnElement[bool]] = []
         if studies is not None:
@@ -197,13 +228,13 @@ class Trials:
             which.append(TrialRow.device.is_(None) | (TrialRow.device == device))
         if studies is None or (device is None and len(studies) > 1):
             query = ALL.where(*which).order_by(*_latest_first(TrialRow.__table__.c))
-            return self._read(query.limit(last).offset(skip))
+            return self._each(query.limit(last).offset(skip))
         # The trials of one device or study are gathered first. A walk back by time would pass the trials of
         # all others until it finds enough of a study that has been idle for long.
         own = select(*WHEN).where(*which).cte().prefix_with("MATERIALIZED")
         page = select(own).order_by(*_latest_first(own.c)).limit(last).offset(skip).subquery()
         same = (TrialRow.study == page.c.study) & (TrialRow.number == page.c.number)
-        return self._read(ALL.join(page, same).order_by(*_latest_first(page.c)))
+        return self._each(ALL.join(page, same).order_by(*_latest_first(page.c)))
 
     def count(self, study: str) -> int:
         """Return the number of trials of a study; 0 for an unknown study."""
@@ -351,6 +382,13 @@ class Leases:
 def _latest_first(columns: ReadOnlyColumnCollection[str, Any]) -> list[UnaryExpression[Any]]:
     """Return the sort order by start, latest first."""
     return [columns[column.key].desc() for column in WHEN]
+
+
+def _key(text: str) -> SettingKey | None:
+    """Return the key of a setting's JSON, None if that is damaged."""
+    with suppress(ValueError, TypeError, AttributeError):
+        return setting_key(json.loads(text))
+    return None
 
 
 def _trials(

@@ -24,6 +24,7 @@ from tuner.core import (
     Unreadable,
     UnreadableStudy,
 )
+from tuner.rows import StoredRows
 from tuner.service import study_changes
 from tuner.service.access import Access
 from tuner.service.budgets.operations import BudgetOperations
@@ -257,16 +258,21 @@ class Operations(BudgetOperations, DeviceOperations):
 
     def history(
         self, question: HistoryQuestion, last: int | None = None, skip: int = 0
-    ) -> tuple[HistoryRow, ...]:
+    ) -> StoredRows[HistoryRow]:
         """Return the trials that match a question, across studies, by start.
 
         With `last`, return that number of the latest, latest first, after `skip` of them. Raises NotFound.
         """
         if question.study is not None:
             question = replace(question, study=self.full_id(question.study))
-        if last is not None:
-            return recent(self.loop.store, question, last, skip)
-        return history(self.loop.store, question)
+        store = self.loop.store
+        rows = history(store, question) if last is None else recent(store, question, last, skip)
+        self.note_unread(rows)
+        return rows
+
+    def note_unread(self, rows: StoredRows[HistoryRow]) -> None:
+        """Write an event for each trial of a history that cannot be read."""
+        self.loop.changes.rows("the history").unread(rows, lambda *_: None)
 
     def report(self, study: str, since: datetime | None = None) -> StudyReport:
         """Return a study's gain and cost, and its saving since a time if one is given. Raises NotFound."""

@@ -88,6 +88,7 @@ def history_pages(pages: Pages, operations: Operations) -> APIRouter:
         store, question, pending = operations.loop.store, filters.question(), set[str]()
         past = judges.past if question.verdict else judges.within(JUDGING_S, pending)
         matching = recent(store, question, PAGE + 1, (at - 1) * PAGE, past)
+        operations.note_unread(matching)
         rows = sorted(matching[:PAGE], key=SORTS.get(sort, SORTS["start"]))
         studies = _studies(store, rows)
         needed = dict.fromkeys(m for s in studies for m in needed_metrics(s))

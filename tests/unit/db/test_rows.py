@@ -14,13 +14,14 @@ from sqlalchemy import Float, Integer, String
 from sqlalchemy.types import TypeDecorator
 
 from db import Store, open_store
+from db.history import HistoryQuestion, history, recent
 from db.schema import Base
-from tests.builders import START, applied, device
+from tests.builders import START, applied, completed, device, setting, study
 from tests.contracts.budgets import GROUP, MEMBER
 from tests.contracts.replicas import ONE
 from tests.contracts.tokens import ENROL, agent
 from tests.errors import raised
-from tuner.core import AuditEntry, Delivery, Event, Unreadable
+from tuner.core import AuditEntry, Delivery, Event, Phase, Unreadable
 from tuner.rows import StoredRows
 
 LISTS: dict[str, Callable[[Store], StoredRows[object]]] = {
@@ -33,6 +34,7 @@ LISTS: dict[str, Callable[[Store], StoredRows[object]]] = {
     "deliveries": lambda store: store.deliveries.list(),
     "events": lambda store: StoredRows(store.events.list()),
     "audit": lambda store: StoredRows(store.audit.list()),
+    **dict.fromkeys(("trials", "measurements", "estimates"), lambda store: store.trials.latest(9)),
 }
 PLAIN = String, Integer, Float
 DAMAGED = [
@@ -69,6 +71,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     status=200,
                 )
             )
+        store.studies.add(study(id="s"), "ann", "")
+        for mhz in (600, 800):
+            trial = store.trials.begin("s", setting(mhz), Phase.TUNING, "", START)
+            store.trials.end("s", trial.number, completed(), START)
         store.tokens.add(ENROL)
         store.tokens.add(agent())
     return path
@@ -102,6 +108,22 @@ def test_a_row_that_cannot_be_read_hides_no_other(
     if table not in ("events", "audit"):
         assert len(left) + len(left.unread) == 2
         assert all("cannot be read" in why for why in left.unread.values())
+
+
+@pytest.mark.parametrize("table", ["trials", "measurements", "estimates"])
+def test_a_history_shows_the_trials_beside_an_unreadable_one(
+    store: Store, file: Path, table: str
+) -> None:
+    column = {"trials": "broke", "measurements": "seconds", "estimates": "mean"}[table]
+    with closing(sqlite3.connect(file)) as raw, raw:
+        raw.execute(
+            f"UPDATE {table} SET {column} = 'damaged' WHERE rowid = (SELECT max(rowid) FROM {table})"
+        )
+    for rows in (history(store, HistoryQuestion()), recent(store, HistoryQuestion(), 9)):
+        assert [row.number for row in rows] == [1]
+        assert list(rows.unread) == ["trial 2 of s"]
+    with raised(Unreadable, "a trial of study 's'"):
+        store.trials.list("s")
 
 
 def test_a_looked_up_device_is_refused_by_name(store: Store, file: Path) -> None:
