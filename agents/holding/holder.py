@@ -87,11 +87,20 @@ class Holder:
         return self._hold if self._hold is not None and not self._hold.ended else None
 
     def applied(self) -> Applied:
-        """Return the setting in force, with the hold if there is one. Raises ActuationError."""
+        """Return the setting in force, with the hold if there is one; a parked device counts as held.
+
+        The tuner judges a held setting by its trials; no study has chosen the parked one.
+
+        Raises:
+            ActuationError: the setting in force cannot be read.
+        """
         hold = self.current
         level = Level.ORIGINAL if hold is None else Level.HOLD
         name, revision = ("", 0) if hold is None else (hold.order.study, hold.order.revision)
-        who, setting, at = {"device": self.device, "study": name}, self.target.read(), self.now()
+        before, setting = self._parked, dict(self.target.read())
+        for held in (*before.values(), *self._parked.values()):  # either may change meanwhile
+            setting.update(held)
+        who, at = {"device": self.device, "study": name}, self.now()
         return Applied(**who, setting=setting, level=level, at=at, revision=revision)
 
     @property
@@ -271,10 +280,12 @@ class Holder:
 
         Raises:
             ActuationError: they are not in force; call `unpark`.
+            Conflict: a batch job has a device; nothing was changed.
         """
         with self._lock:
             hold = self.current
             if hold is not None and not self._aside:
+                self.target.refuse_beside_a_job()
                 held = self.target.caps.clipped(hold.setting)
                 self._parked = {key: {k: held[k] for k in one} for key, one in settings.items()}
                 self._put(settings)
@@ -284,19 +295,25 @@ class Holder:
         """Whether devices have another setting than the held one, until `unpark`."""
         return bool(self._parked)
 
-    def unpark(self) -> None:
-        """Apply the held setting to parked devices.
+    def unpark(self) -> bool:
+        """Apply the held setting to parked devices; return whether there were any.
+
+        A device lent to a trial keeps that one's setting. A batch job has ended the parking of its device;
+        the hold waits below it.
 
         Raises:
             ActuationError: a device does not show it; try again.
         """
         with self._lock:
-            if self._parked:
-                try:
-                    self._put(self._parked)
-                finally:
-                    self._confirm()
-                self._parked = {}
+            if self._lent or not self._parked:
+                return False
+            leased = self.target.jobs
+            try:
+                self._put({k: one for k, one in self._parked.items() if k not in leased})
+            finally:
+                self._confirm()
+            self._parked = {}
+            return True
 
     def _put(self, settings: SideSettings) -> None:
         """Apply settings of sides. Raises ActuationError with all failures."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from agents.target.escape import REQUESTS, present
+from agents.target.escape import REQUESTS, WAITING, present
 from agents.target.measured import WORKLOAD
 from agents.target.side import SignalSample
-from agents.target.target import SideSettings, Target
+from agents.target.target import SideSettings, Target, speed_change
 from tuner.core import ActuationError, InvalidInput, Role, Setting
 
 LOOK_S = 0.2
@@ -35,16 +35,18 @@ class Parking:
     monotonic, in seconds.
 
     Raises:
-        InvalidInput: no signal of the workload counts requests that are not our own.
+        InvalidInput: no signal of the workload counts requests in progress that are not our own.
     """
 
     def __init__(self, target: Target, after_s: float, added_ms: float) -> None:
         self._target, self._after_s, self._added_ms = target, after_s, added_ms
         self._signals = {n: live for n, live in target.signals.items() if n in REQUESTS}
-        if not self._signals or any(live.signal.askable for live in self._signals.values()):
+        ours = any(live.signal.askable for live in self._signals.values())
+        if ours or self._signals.keys() <= {WAITING}:  # a queue is empty while a request is served
             raise InvalidInput(
-                "park_after_s needs a workload that counts the requests of others",
-                hint="leave it out, or name the engine's gauge of requests in [signal] of its file",
+                "park_after_s needs a workload that counts the requests of others in progress",
+                hint="leave it out, or name the engine's gauge of them in [signal] of its file: "
+                'name = "requests_in_system" or "decoding_requests"',
             )
         self._last: tuple[float, dict[str, SignalSample]] | None = None
         self._idle_since = self._idle_at = math.inf
@@ -95,7 +97,10 @@ class Parking:
         return f"the first request may lose {most_ms:.0f} ms; the limit is {self._added_ms:g} ms"
 
     def settings(self, held: Setting) -> SideSettings:
-        """Return the devices' settings at their lowest core clock. Raises ActuationError without one."""
+        """Return the settings of the devices that are slower at their lowest core clock, with that clock.
+
+        Raises ActuationError if no device has a core clock.
+        """
         lowest: dict[str, Setting] = {}
         for key, side in self._target.sides.items():
             clocks = {k.name: k.values[0] for k in side.offered.knobs if k.role is Role.CORE_CLOCK}
@@ -103,4 +108,5 @@ class Parking:
                 lowest[key] = {**{k.name: held[k.name] for k in side.space.knobs}, **clocks}
         if not lowest:
             raise ActuationError("no core clock can be set", hint="grant it in actuator.toml")
-        return lowest
+        spaces = {key: self._target.sides[key].space for key in lowest}
+        return {k: one for k, one in lowest.items() if speed_change(spaces[k], held, one) < 0.0}

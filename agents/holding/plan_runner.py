@@ -185,13 +185,14 @@ class PlanRunner:
             return
         try:
             if not parking.is_idle(now):
-                if self.holder.parked:
-                    self.holder.unpark()
+                if self.holder.unpark():
                     added_s = parking.woken(self.clock.monotonic())
                     log.info("event=unparked device=%s added_s=%.3f", self.device, added_s)
-            elif parking.due(now, parked=self.holder.parked):
+            elif parking.due(now, parked=self.holder.parked) and (
+                lowest := parking.settings(self.target.caps.clipped(hold.setting))
+            ):
+                self.holder.park(lowest)
                 log.info("event=parked device=%s", self.device)
-                self.holder.park(parking.settings(self.target.caps.clipped(hold.setting)))
                 parking.parked(now, self.clock.monotonic())
                 self._unparked = ""
             if parking.exceeded and parking.exceeded != self._unparked:

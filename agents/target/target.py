@@ -139,12 +139,17 @@ class Target(MeasuredTarget[Side]):
         offered = {name for name, live in self.signals.items() if live.signal.askable}
         return {name: value for name, value in context.items() if name in offered}
 
+    @property
+    def jobs(self) -> Mapping[str, str]:
+        """The batch job of each leased side, by the last answers of their guards."""
+        jobs = {key: getattr(side.actuator, "job", "") for key, side in self.sides.items()}
+        return {key: job for key, job in jobs.items() if job}
+
     def refuse_beside_a_job(self) -> None:
-        """Raise Conflict if a batch job has a device, by the last answers of their guards."""
-        for key, side in self.sides.items():
-            if job := getattr(side.actuator, "job", ""):
-                hint = "it is set again after the job"
-                raise Conflict(f"{key} is leased to job {job}", hint=hint)
+        """Raise Conflict if a batch job has a device."""
+        for key, job in self.jobs.items():
+            hint = "it is set again after the job"
+            raise Conflict(f"{key} is leased to job {job}", hint=hint)
 
     @property
     def restartable(self) -> Restartable | None:

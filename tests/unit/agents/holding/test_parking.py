@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from agents.actuator_client.client import LONGEST_TRIAL_S
 from agents.config import Attachment
 from agents.holding.parking import AGAIN_S, LOOK_S, Parking
 from agents.holding.plan_runner import PlanRunner
+from agents.target.escape import WAITING
 from agents.target.side import SignalSample
 from tests.builders import Time
 from tests.errors import raised
@@ -29,6 +31,7 @@ from tuner.core import (
     ConfigError,
     DeviceLost,
     InvalidInput,
+    Plan,
     Role,
     Setting,
     Signal,
@@ -209,8 +212,54 @@ def test_the_guard_sees_activity_before_it_ends_a_trial(scene: Scene) -> None:
     assert len(parked) > 1
 
 
-def test_a_workload_that_counts_only_our_requests_is_refused(tmp_path: Path) -> None:
-    for signals in ((), (Engine(signal=OURS),)):
+def test_a_trial_that_starts_during_a_look_keeps_its_setting(scene: Scene) -> None:
+    tried: Setting = {**HELD, "gpu.clock_mhz": 800}
+    for fails in (None, DeviceLost("it does not answer")):
+        scene.pass_s(AFTER_S + 5.0)
+        assert scene.holder.parked
+        with ExitStack() as trial:
+
+            def read(fails: DeviceLost | None = fails, trial: ExitStack = trial) -> SignalSample:
+                trial.enter_context(scene.holder.set_aside(lend=True))
+                scene.rig.target.apply(tried)
+                if fails is not None:
+                    raise fails
+                return SignalSample(1.0)
+
+            scene.engine.read = read  # type: ignore[method-assign]
+            scene.runner.tick()
+            assert scene.rig.setting == tried
+        del scene.engine.read
+        scene.holder.enforce()
+
+
+def test_the_tuner_gets_the_held_setting_of_a_parked_device(scene: Scene) -> None:
+    scene.pass_s(AFTER_S + 5.0)
+    assert scene.rig.setting == PARKED
+    assert scene.holder.applied().setting == HELD
+
+
+@pytest.mark.parametrize("before_s", [0.0, AFTER_S + 5.0])
+def test_beside_a_job_nothing_is_written(scene: Scene, before_s: float) -> None:
+    scene.pass_s(before_s)
+    written, device = len(scene.rig.log), scene.rig.device
+    device.job, device.refuse = "7", lambda _: ActuationError("leased to job 7")
+    scene.engine.arrivals = [scene.engine.monotonic()]
+    scene.pass_s(3.0 * AFTER_S)
+    assert len(scene.rig.log) == written and not scene.holder.parked
+
+
+def test_a_device_held_at_its_lowest_clock_is_not_parked(scene: Scene) -> None:
+    scene.holder.take(order(2, Plan.single(PARKED)))
+    written = len(scene.rig.log)
+    scene.pass_s(2.0 * AFTER_S)
+    assert len(scene.rig.log) == written and not scene.holder.parked
+
+
+def test_a_workload_that_counts_no_requests_of_others_in_progress_is_refused(
+    tmp_path: Path,
+) -> None:
+    for signals in ((), (Engine(signal=OURS),), (Engine(signal=Signal(WAITING)),)):
         rig = Rig(tmp_path, signals=signals)
         with raised(InvalidInput, "park_after_s needs a workload"):
             Parking(rig.target, AFTER_S, ADDED_MS)
