@@ -137,8 +137,8 @@ def recent(
         row = _row(study, pasts[study_id], trial)
         if question.verdict in (None, row.verdict):
             rows.append(row)
-    asked = rows if question.verdict is None else rows[skip : skip + last]
-    return StoredRows(asked, latest.unread)
+    requested = rows if question.verdict is None else rows[skip : skip + last]
+    return StoredRows(requested, latest.unread)
 
 
 def judging(store: Store, study: Study) -> Past:
