@@ -319,20 +319,31 @@ class Restorer:
             log.error("event=paused device=%s why=%r", self.uuid, self.paused)
         return replace(entry, state=THEIRS, at=value)
 
-    async def _probe(self, low: Mapping[str, Any], ending: bool) -> None:
+    async def _probe(self, low: Mapping[str, Any], ending: bool, *, met: bool = False) -> None:
         """Write entries that show less than our value once more, to learn the cause.
 
         If the write takes effect, another program had lowered the entry: its value is restored at once,
         and was journalled before, so that a kill cannot lose it. Else the kernel caps the entry. An entry
         first read below its default shows either its requested value, which is its original, or a cap. A
         cap hides the requested value, so the entry then goes back to a value that throttles nothing.
+
+        A cap that ended while the journal was written must not count as another program's value, so entries
+        are read again first. One that shows our value is left as it was; one that is first `met` and shows
+        another value is forgotten, for its original is not certain.
         """
         before = {name: self.record.entries[name] for name in low}
         probing = {n: replace(e, state=PROBING, at=low[n]) for n, e in before.items()}
         self._keep({**self.record.entries, **probing}, ending)
-        for name, entry in probing.items():
-            await self.driver.ask("write", self.uuid, name, entry.wrote)
-        reading, entries = await self.shown(), {**self.record.entries}
+        now, left = await self.shown(), dict[str, JournalEntry]()
+        for name, was in before.items():
+            ended = was.state != PROBING and now.shows(name, was.wrote)
+            if name not in self.record.entries or (now.value(name) != low[name] if met else ended):
+                left[name] = was
+                del probing[name]
+            else:
+                await self.driver.ask("write", self.uuid, name, was.wrote)
+        reading, kept = await self.shown(), self.record.entries.items()
+        entries = {n: left.get(n, e) for n, e in kept if not (met and n in left)}
         for name in (n for n in probing if n in entries and n in reading.entries):
             entry, shown = entries[name], reading.value(name)
             first = before[name].state == PROBING and entry.at == entry.original
@@ -473,9 +484,10 @@ class Restorer:
         entries = {**self.record.entries, **met}
         if low:
             self.record.entries |= {name: entries[name] for name in low}
-            await self._probe(low, ending=False)
-            if self.record.epoch.partition(SLEPT)[0] != reading.epoch.partition(SLEPT)[0]:
-                raise ActuationError(f"the driver of {self.uuid} was reloaded", hint="try again")
+            await self._probe(low, ending=False, met=True)
+            reloaded = self.record.epoch.partition(SLEPT)[0] != reading.epoch.partition(SLEPT)[0]
+            if reloaded or low.keys() - self.record.entries.keys():
+                raise ActuationError(f"{self.uuid} changed as it was read", hint="try again")
         return {**entries, **self.record.entries}
 
     async def _write(

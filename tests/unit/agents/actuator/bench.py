@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,17 @@ ME, YOU, ROOT = Peer(1, 1, 7), Peer(2, 2, 7), Peer(3, 3, 0)
 
 
 class FullDisk(RestoreJournal):
+    """A journal's disk; it can be full, and `after` runs when a write that contains its text has ended."""
+
     full = False
+    after: tuple[str, Callable[[], None]] | None = None
 
     def write(self, path: Path, content: bytes) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().write(path, content)
+        if self.after and self.after[0].encode() in content:
+            self.after[1]()
 
 
 class Odd(DirectHand):

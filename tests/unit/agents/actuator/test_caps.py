@@ -244,6 +244,32 @@ def test_the_lower_value_is_journalled_before_ours_is_written_once_more(capped: 
     assert capped.asked == LOWER
 
 
+def test_a_cap_that_ends_while_it_is_journalled_is_no_change_by_another(capped: Capped) -> None:
+    """A write to the disk takes as long as a governor of heat needs for several steps."""
+    hold(capped)
+    capped.cap(CAP)
+    capped.disk.after = (PROBING, lambda: capped.cap(None))
+    capped.actuator.renew(ME, GPU, 10.0)
+    assert (capped.level(), capped.asked, capped.told()["paused"]) == ("hold", HELD, "")
+    capped.actuator.release(ME, GPU)
+    assert capped.asked == TOP and not capped.record.exists()
+
+
+@pytest.mark.parametrize("then", [None, 2900])
+def test_a_cap_that_moves_as_it_is_first_met_is_not_taken_for_the_original(
+    capped: Capped, then: int | None
+) -> None:
+    capped.change(values={CEILING: HELD})
+    capped.cap(CAP)
+    capped.disk.after = (PROBING, lambda: capped.cap(then))
+    capped.actuator.acquire(ME, GPU, 10.0)
+    with pytest.raises(ActuationError, match="changed as it was read"):
+        capped.actuator.apply(ME, GPU, {CEILING: 1000})
+    capped.disk.after = None
+    capped.passes(120.0)
+    assert capped.asked == HELD and not capped.record.exists()
+
+
 @pytest.fixture
 def boosted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Capped:
     """Return a bench whose devices also have boost; switching it resets every ceiling to its maximum."""
