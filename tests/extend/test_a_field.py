@@ -93,8 +93,8 @@ def test_a_field_is_described_in_one_file_and_seen_at_every_door(tmp_path: Path)
     copy = Checkout(tmp_path / "copy", "tuner")
     copy.insert("tuner/core/studies.py", 'seed: Annotated[int, Described("Same', OWNER)
     copy.insert("tuner/core/studies.py", "allow_estimated: Annotated[bool", PACE)
-    copy.insert("tuner/core/exploration.py", "max_time_share: Annotated[Share", CALM)
-    assert copy.changed == ["tuner/core/exploration.py", "tuner/core/studies.py"]
+    copy.insert("tuner/core/studies.py", "max_time_share: Annotated[Share", CALM)
+    assert copy.changed == ["tuner/core/studies.py"]
     assert not copy.added
     seen = json.loads(copy.python(DOORS, str(tmp_path)))
     assert seen == {

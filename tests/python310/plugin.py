@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import tomli
 import typing_extensions
 
 
@@ -57,6 +58,7 @@ class Runner:
 
 if sys.version_info < (3, 11):  # noqa: UP036 - run on 3.10 alone
     datetime.UTC = datetime.timezone.utc  # noqa: UP017
+    sys.modules["tomllib"] = tomli
     asyncio.timeout, asyncio.TaskGroup, asyncio.Runner = unlimited, Tasks, Runner
     for name in ("Self", "Unpack", "assert_never"):
         setattr(typing, name, getattr(typing_extensions, name))

@@ -8,10 +8,8 @@ import zlib
 
 import pytest
 
-from db.sql.windows import MOST_BYTES, SAMPLES
 from tests.errors import raised
 from tuner.core import MOST_VALUES, Latencies, MeasurementError, Reading, WindowSamples
-from tuner.service.http.bodies import MESSAGE_BYTES
 
 
 @pytest.mark.parametrize("total", [-0.5, math.nan, math.inf, 1e200])
@@ -47,6 +45,10 @@ BUCKETS = Latencies(edges_ms=tuple(map(float, range(20_000))), counts=(1,) * 20_
 def test_a_large_window_fits_a_request_and_its_row(
     readings: int, totals: int, latencies: Latencies
 ) -> None:
+    pytest.importorskip("sqlalchemy", reason="no tuner runs on Python 3.10")
+    from db.sql.windows import MOST_BYTES, SAMPLES
+    from tuner.service.http.bodies import MESSAGE_BYTES
+
     kept = sampled(readings, totals, latencies).bounded()
     text = SAMPLES.dump_json(kept)
     assert len(text) < MESSAGE_BYTES / 2 and len(zlib.compress(text)) <= MOST_BYTES
