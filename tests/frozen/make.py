@@ -24,6 +24,8 @@ from tests import postgres
 from tests.frozen.later import LATER_MESSAGES, fill_later
 from tests.frozen.messages import write_files
 from tests.frozen.newer import NEWER_MESSAGES, fill_newer
+from tuner.cli.app import load
+from tuner.cli.table import VERBS
 from tuner.wire import Message
 
 TOP = Path(__file__).parents[2]
@@ -65,6 +67,11 @@ class Release:
         return self.folder / "messages"
 
     @property
+    def commands(self) -> Path:
+        """Its command line: a command a line, with its options."""
+        return self.folder / "commands.txt"
+
+    @property
     def agent(self) -> Path:
         """The files of its agent and its root process."""
         return self.folder / "agent"
@@ -85,6 +92,16 @@ def schema_sums() -> str:
     files = sorted(MIGRATIONS.glob("[0-9]*.py"))
     sums = (f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.relative_to(TOP)}" for f in files)
     return "".join(f"{line}\n" for line in sums)
+
+
+def command_lines() -> str:
+    """Return each command with its options, one per line."""
+    lines = []
+    for path, module, _ in VERBS:
+        given = load(path.rpartition(" ")[2], module).params
+        words = {word for one in given for word in (*one.opts, *one.secondary_opts)}
+        lines.append(" ".join((path, *sorted(w for w in words if w.startswith("--")))))
+    return "".join(f"{line}\n" for line in sorted(lines))
 
 
 def sqlite_dump(filled: Callable[[Store], None], folder: Path) -> str:
@@ -122,6 +139,7 @@ def write(release: Release) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         release.sqlite.write_text(sqlite_dump(release.fill, Path(temporary)))
     release.sums.write_text(schema_sums())
+    release.commands.write_text(command_lines())
     for name, message in release.messages.items():
         text = json.dumps(json.loads(message.model_dump_json()), indent=1, ensure_ascii=False)
         (release.wire / f"{name}.json").write_text(f"{text}\n")

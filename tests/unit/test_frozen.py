@@ -28,10 +28,11 @@ from db import Store, open_store
 from tests.builders import Time, policies
 from tests.frozen import messages
 from tests.frozen.content import AGENT_TOKEN, ENROL_TOKEN, STEPPED, everything
-from tests.frozen.make import NEXT, RELEASES, Release, schema_sums, write
+from tests.frozen.make import NEXT, RELEASES, Release, command_lines, schema_sums, write
 from tests.frozen.messages import FOUND, MESSAGES, NEW_AGENT, ORDER, RIG, ROOTS, SPOOLED, STOPPER
 from tests.stores import memory_store
 from tests.unit.agents.actuator.site import FACTORY, GPU, LIMIT, Site
+from tuner.cli.app import REMOVED
 from tuner.core import TrialState
 from tuner.service.http.api import create_app
 from tuner.service.operations import Operations
@@ -80,6 +81,20 @@ def test_the_migrations_of_a_release_stay_as_they_were(release: Release) -> None
         assert line in today, (
             f"{release.version} is frozen: leave {line.split()[1]} as it is and add a migration"
         )
+
+
+def test_every_command_and_option_of_a_release_is_there_or_refused_by_name(
+    release: Release,
+) -> None:
+    def words(text: str) -> set[str]:
+        found: set[str] = set()
+        for line in text.splitlines():
+            command, *options = line.split(" --")
+            found |= {command, *(f"{command} --{option}" for option in options)}
+        return found
+
+    gone = words(release.commands.read_text()) - words(command_lines()) - REMOVED.keys()
+    assert {one for one in gone if one.partition(" --")[0] not in REMOVED} == set()
 
 
 @pytest.mark.promise("the tuner is upgraded while agents work")

@@ -256,10 +256,9 @@ REMOVED = {
     "export optuna": "use `jouletune export mlflow`, or `jouletune history --format csv`",
     "finetune admit": "use `jouletune finetune run`, which measures the latency and pauses the job",
     "packrat measure": "it measured the reference model only: in a checkout run `make bench-packrat`",
-    "packrat plan --mixed": "remove it: instances may differ",
     "packrat plan --plot": "draw the rows of the profile yourself",
-    "packrat plan --uniform": "call best_packing(…, mixed=False) of policies.packrat in Python",
-    "run --energy-share": "give it to `jouletune study create`",
+    "speculation overhead": "compare `jouletune workload check` of the server and of its proxy",
+    "speculation proxy --attach": "give the server's command after --; the proxy starts it",
     "speculation table": "`jouletune speculation profile` prints it; its --out keeps the windows",
     "top": "use `jouletune fleet --watch`",
 }
