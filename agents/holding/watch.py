@@ -45,10 +45,9 @@ class Watch:
     def due_in_s(self) -> float:
         """Seconds until something is due; infinite without a hold.
 
-        Also infinite if a window is a complete run of a program: further windows are not needed; and while
-        the device is parked: without requests a window has no result.
+        Also infinite if a window is a complete run of a program: further windows are not needed.
         """
-        if self.holder.current is None or self.holder.parked or self.bench.runs is not None:
+        if self.holder.current is None or self.bench.runs is not None:
             return math.inf
         return max(0.0, self._due_at - self.clock.monotonic())
 
@@ -65,6 +64,10 @@ class Watch:
         if why:
             self.end(why)
         elif self.due_in_s() <= 0.0:
+            # Left out while parked, not put off: a window that begins at a request has too high a rate.
+            if self.holder.parked:
+                self._due_at = self.clock.monotonic() + hold.order.observe_s
+                return
             try:
                 # Our own load must not count as demand, and no row may change within a window.
                 with self.holder.set_aside():
