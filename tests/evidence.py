@@ -274,6 +274,13 @@ def chosen(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
     return True
 
 
+def phase(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
+    """Give a window the phase tuning, and claim that steps of an agent are among those."""
+    doc["beyond"]["tuning"] = "x"
+    chance.choice([w for w in doc["windows"] if w["phase"] == "baseline"])["phase"] = "tuning"
+    return True
+
+
 def alternates(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
     """Exchange two confirming windows, or leave one out, of a study that claims not to alternate."""
     doc["study"]["alternates"] = False
@@ -321,5 +328,6 @@ LISTED: dict[str, tuple[Damage, str]] = {
     "runs": (runs, "gaps between the runs"),
     "origin": (origin, "of different origins"),
     "chosen": (chosen, "the limits' baseline windows"),
+    "phase": (phase, "tuning: "),
 }
 """The kinds that are not found if all figures are computed anew, and the name of each in the result."""

@@ -151,8 +151,7 @@ def compared(study: Json, base: Pools, best: Pools, limits: list[Json]) -> dict[
         size = percent(mean, error) if share else amount(units[n], mean, error)
         text[f"change {n}"] = f"{'+' if mean > 0 else ''}{size}"
         text |= {f"moved {n}": f"{abs(100 * mean):.1f} %"} if share else {}
-        if n == study["metric"]:
-            text["saving"] = size.removeprefix("-")
+        text |= {"saving": size.removeprefix("-")} if n == study["metric"] else {}
     return text | {f"limit {n} {op}": amount(units[n], limit) for n, op, limit in limits}
 
 
@@ -211,7 +210,8 @@ class Archive:
             name, began = f"trial {window['number']}", window["started_at"]
             window["shown"] = {n: tuple(map(float, e)) for n, e in window["estimates"].items()}
             passed = [turn for turn in turns if turn["at"] <= began]
-            if window["phase"] not in [t["phase"] for t in passed if t["at"] == passed[-1]["at"]]:
+            phases = [turn["phase"] for turn in passed if turn["at"] == passed[-1]["at"]]
+            if window["phase"] not in [*phases, *self.doc["beyond"]]:  # listed as not computed
                 self.say(f"order: {name} is not of the phase in force, {window['phase']}")
             if began < before:
                 self.say(f"order: {name} began before the one before it, or its end")

@@ -27,7 +27,9 @@ from tuner.core import (
     BaselinePart,
     Context,
     Estimate,
+    Mode,
     Past,
+    Phase,
     Setting,
     Study,
     Trial,
@@ -289,6 +291,8 @@ def _beyond(report: StudyReport, study: Study, text: Mapping[str, str]) -> dict[
     if report.baseline_shift is not None:
         shifted = ("saving", "saving power", "payback")
         beyond |= dict.fromkeys(shifted, "it counts from the shifted baseline")
+    if study.terms.mode is Mode.CONTINUOUS:
+        beyond[Phase.TUNING] = "an agent's own steps arrive in any phase"
     if study.terms.plan_by:
         beyond |= {name: "moved to one load" for name in text if name != "exploring time"}
     return beyond

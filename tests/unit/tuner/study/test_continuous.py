@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.builders import completed, device, past, setting, study, trial, window
+from tests.evidence import written
 from tests.unit.tuner.study.worlds import World
+from tuner import verify
 from tuner.core import (
     Conflict,
     Done,
@@ -27,10 +30,11 @@ from tuner.core import (
     TrialState,
     Try,
 )
+from tuner.service.operations import Operations
 from tuner.study.lifecycle import FAILED_IN_A_ROW, next_step
 from tuner.study.loop import Loop
 from tuner.study.moves import Assign, Move, Rest
-from tuner.wire import Assignment, HoldOrder, StepReport
+from tuner.wire import Assignment, Change, HoldOrder, StepReport
 
 ROUND = Terms(trials=4, window_s=10.0, max_window_s=30.0, mode=Mode.CONTINUOUS)
 BASE = [trial(n, setting(), window(), phase=Phase.BASELINE) for n in (1, 2)]
@@ -227,6 +231,26 @@ def test_a_tuner_that_died_while_it_took_a_step_takes_it_once() -> None:
     assert world.restarted().trial_reports.own_step(own_step()).result == "closed"
     (only,) = world.store.trials.list("s1")
     assert only.state is TrialState.COMPLETED
+
+
+@pytest.mark.parametrize("phase", [Phase.BASELINE, Phase.TUNING, Phase.PAUSED, Phase.STOPPED])
+def test_the_evidence_with_a_step_that_arrived_in_any_phase_is_not_contradicted(
+    phase: Phase, tmp_path: Path
+) -> None:
+    world = begun(Rounds(100))
+    verbs, change = Operations(world.loop), Change(who="alice")
+    for _ in range(0 if phase is Phase.BASELINE else 5):
+        world.time.sleep(10.0)
+        world.report(world.assigned(), completed(6.0))
+    world.time.sleep(10.0)
+    if phase in (Phase.PAUSED, Phase.STOPPED):
+        (verbs.pause if phase is Phase.PAUSED else verbs.stop)("s1", change)
+    world.time.sleep(10.0)
+    assert world.store.studies.get("s1").phase is phase
+    world.loop.trial_reports.own_step(own_step())
+    found = verify.Archive(str(written(verbs, "s1", tmp_path / "study.zip")))
+    assert found.wrong == []
+    assert any(line.startswith("tuning: ") for line in found.beyond)
 
 
 def test_a_search_refuses_steps_that_an_agent_chose() -> None:
