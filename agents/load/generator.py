@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from tuner.bounds import visible
 from tuner.core import CYCLE, HIGH, LOW, Clock, Context, InvalidInput, Signal
 
 STEP_S = 0.05
@@ -34,6 +35,10 @@ CROSSING = {f"{REQUESTS.name}{LOW}", f"{REQUESTS.name}{HIGH}", CYCLE}
 """The keys of a context that requests a load which rises and falls."""
 
 UNSENT = "not sent: all callers were busy"
+
+MOST_REASONS = 16
+"""The most reasons of failures that are counted apart; beyond, only the part before the colon is."""
+SHOWN_REASONS, SHOWN_CHARACTERS = 3, 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +183,17 @@ class Tally:
         return sum(self.failures.values())
 
 
+def by_reason(failures: Mapping[str, int]) -> str:
+    """Return the numbers of failed requests by reason, the most frequent first; empty for none.
+
+    A server may write anything into a reason, and a message with a control character is refused.
+    """
+    first = Counter(failures).most_common(SHOWN_REASONS)
+    shown = [f"{n} × {visible(why[:SHOWN_CHARACTERS])}" for why, n in first]
+    other = sum(failures.values()) - sum(n for _, n in first)
+    return ", ".join([*shown, *([f"{other} for other reasons"] if other else [])])
+
+
 class LoadRun:
     """One bounded run of load, which can be read while it runs, and stopped.
 
@@ -266,7 +282,8 @@ class LoadRun:
             with self._lock:
                 self._busy -= 1
                 if wrong:
-                    self._failures[wrong] += 1
+                    apart = wrong in self._failures or len(self._failures) < MOST_REASONS
+                    self._failures[wrong if apart else wrong.partition(":")[0]] += 1
                 else:
                     self._completed.append(now - self._began)
                     self._latencies.append(now - due)

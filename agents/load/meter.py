@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
-from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally
+from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally, by_reason
 from tuner.core import (
     FAILURES,
     Clock,
@@ -159,6 +159,5 @@ class LoadWindow:
         facts, latencies = (own,) if self._counted else (), None
         if last:
             latencies = Latencies.of([1000.0 * s for s in tally.latencies_s], together)
-        whys = ", ".join(f"{n} × {why}" for why, n in tally.failures.items())
-        notes = {FAILURES: whys} if whys else {}
+        notes = {FAILURES: by_reason(tally.failures)} if tally.failures else {}
         return Reading(totals, shown_by(tally, together), notes, facts, latencies)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
-from agents.load.generator import LoadCaller, LoadRun, Tally
+from agents.load.generator import LoadCaller, LoadRun, Tally, by_reason
 from agents.load.http_caller import CUT_OFF
 from agents.load.meter import LoadMeter, LoadWindow, rate_of
 from tuner.core import (
@@ -266,9 +266,9 @@ def _demand_few_refusals(tally: Tally) -> None:
     count, answered = sum(refused.values()), len(tally.completed_at_s)
     if count > max(2, MOST_REFUSED * (count + answered)):
         most = max(refused, key=refused.__getitem__)
-        reasons = ", ".join(f"{n} × {why}" for why, n in refused.items())
         raise MeasurementError(
-            f"{count} of {count + answered} requests failed ({reasons})", hint=next_step(most)
+            f"{count} of {count + answered} requests failed ({by_reason(refused)})",
+            hint=next_step(most),
         )
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from agents.host.machine import HostClock
-from agents.load.generator import LoadShape, Tally
-from agents.load.meter import LoadMeter, Totals, shown_by
+from agents.load.generator import MOST_REASONS, LoadRun, LoadShape, Tally
+from agents.load.meter import LoadMeter, LoadWindow, Totals, shown_by
+from agents.load.streaming import stream_error
+from tuner.bounds import bounded
 from tuner.core import FAILURES, Reading
 
 
@@ -79,6 +81,28 @@ def test_failed_requests_are_noted_by_reason() -> None:
         time.sleep(0.001)
     reading = window.stop()
     assert reading.notes == {FAILURES: f"{reading.totals['failed']:g} × HTTP 405"}
+
+
+class Wordy(Answering):
+    """A connection to a server that writes its own text, different each time, into each error."""
+
+    number = 0
+
+    def send(self) -> str:
+        Wordy.number += 1
+        text = f'data: {{"error":{{"message":"request {Wordy.number} \x9b{"x" * 500}"}}}}'
+        return stream_error(text.encode())
+
+
+def test_the_note_on_failures_is_within_the_bounds_of_a_message() -> None:
+    clock = HostClock()
+    run = LoadRun(Wordy, LoadShape(4, rate_per_s=2000.0), clock=clock, max_requests=300)
+    assert run.wait().failed == 300
+    reading = LoadWindow(run, dict).stop()
+    bounded(dict(reading.notes))
+    assert len(run.read().failures) <= MOST_REASONS + 1
+    counts = [int(one.split()[0]) for one in reading.notes[FAILURES].split(", ")]
+    assert sum(counts) == 300 and counts[0] > 200
 
 
 def of(latencies_s: Sequence[float]) -> Tally:
