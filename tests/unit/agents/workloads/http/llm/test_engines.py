@@ -14,7 +14,8 @@ PAGE = Path(__file__).parents[6] / "docs/llm.md"
 
 def rows() -> dict[str, str]:
     """Return the file of each name in the page's table, with its release or commit."""
-    table = PAGE.read_text(encoding="utf-8").partition("### Names and their files")[2]
+    page = PAGE.read_text(encoding="utf-8")
+    table = page.partition("### Names and their files")[2].partition("\n## ")[0]
     cells = [line.split("|")[1:5] for line in table.splitlines() if line.startswith("| `")]
     assert all(re.search(r"release|[0-9a-f]{7,}", at) for *_, at in cells)
     return {name: file for names, _, file, _ in cells for name in re.findall("`([^`]+)`", names)}
