@@ -42,11 +42,11 @@ def seconds(name: str, text: str) -> float:
     """Return a length of time in seconds: `90s`, `30m`, `2h`; `name` is its option, for the error.
 
     Raises:
-        InvalidInput: the text has another form, or it is no time.
+        InvalidInput: the text has another form.
     """
     length = AGO.fullmatch(text)
     with suppress(OverflowError):
-        if length is not None and not text.endswith("ago") and float(length[1]) > 0.0:
+        if length is not None and not text.endswith("ago"):
             return timedelta(**{UNITS[length[2][0]]: float(length[1])}).total_seconds()
     raise InvalidInput(f"{name} cannot be {text!r}", hint="write 90s, 30m, 2h or 1d")
 

@@ -45,9 +45,7 @@ def test_text_that_does_not_parse_is_refused_with_the_valid_forms(text: str) -> 
     assert "2d, 36h, 2026-11-01 or 2026-11-01T12:00Z" in refused.value.hint
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "0s", "0.0h", "2h ago", "9999999999w", "1" + "0" * 400 + "d"]
-)
+@pytest.mark.parametrize("text", ["", "5", "2h ago", "9999999999w", "1" + "0" * 400 + "d"])
 def test_another_length_of_time_is_refused(text: str) -> None:
     with raised(InvalidInput, "--timeout"):
         seconds("--timeout", text)

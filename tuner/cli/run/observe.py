@@ -42,7 +42,7 @@ from tuner.cli.run.targets import (
     TypedTarget,
     Workload,
 )
-from tuner.core import Conflict, MeasurementError, TuningError, by_reason
+from tuner.core import Conflict, InvalidInput, MeasurementError, TuningError, by_reason
 from tuner.presentation.figures import amount, duration, how_many, percent
 
 NO_STUDY = "no study of this board and workload holds a setting"
@@ -94,6 +94,8 @@ def observe(
         seed=seed,
     )
     seconds = moments.seconds("--for", for_) if for_ else 0.0
+    if for_ and not seconds:
+        raise InvalidInput(f"--for cannot be {for_!r}", hint="write 90s, 30m, 2h or 1d")
     with tempfile.TemporaryDirectory(prefix="jouletune-") as folder:
         spec, served = typed.written(Path(folder))
         seen = look(spec, served, Path(folder), seconds, window_s, seed)

@@ -15,6 +15,7 @@ from agents.target.observe import MeasuredWindow, Observer
 from agents.target.side import MeasuredSide
 from tests.fakes import Rig, steady
 from tests.unit.tuner.cli import worlds
+from tuner.cli.app import main
 from tuner.cli.asking import ApiAddress
 from tuner.cli.output import plain
 from tuner.cli.run.observe import lines, with_forecasts
@@ -206,3 +207,8 @@ def test_a_tuner_that_does_not_answer_costs_no_figure(tmp_path: Path) -> None:
     after = with_forecasts(seen, ApiAddress(tuner="http://127.0.0.1:9", token_file=token))
     assert after.metrics == seen.metrics and after.no_forecast
     assert any("forecast  none" in one for one in lines(after) if isinstance(one, str))
+
+
+def test_no_time_to_observe_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["observe", "--device", "simulated:orin", "--for", "0s"]) == 2
+    assert "--for cannot be '0s'; write 90s" in capsys.readouterr().err
