@@ -158,10 +158,11 @@ test-llama: $(VENV)/.installed-llama
 	$(BIN)/python -m pytest -v -m long --durations=5 tests/llama tests/observe -k "not vllm and not guidellm"
 
 # A real vLLM on this host's CPU, in build/vllm (4 GB, minutes the first time) with a small model of random
-# weights. Skips with a reason where it cannot be installed. PART=speculation: its drafts, a quarter of an hour.
+# weights. Skips with a reason where it cannot be installed. PART=speculation: its drafts, a quarter of an hour;
+# PART=killed: each of its processes killed, five minutes.
 test-vllm: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.vllm.build || true
-	$(BIN)/python -m pytest -v -m long --durations=5 $(if $(filter speculation,$(PART)),tests/vllm/test_speculation.py,tests/vllm/test_real_vllm.py tests/observe -k "vllm or guidellm")
+	$(BIN)/python -m pytest -v -m long --durations=5 $(if $(PART),tests/vllm/test_$(PART).py,tests/vllm/test_real_vllm.py tests/observe -k "vllm or guidellm")
 
 # Jobs of a real Slurm on this host, as root, with fake GPUs: minutes. Skips with a reason without Slurm.
 test-slurm: $(VENV)/.installed-dev

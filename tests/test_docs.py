@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -263,17 +262,6 @@ def test_a_documented_target_is_in_the_makefile(command: Command) -> None:
     for word in command.words[1:]:
         name, assigned, _ = word.partition("=")
         assert name in (variables if assigned else targets)
-
-
-@pytest.mark.parametrize("command", of("pytest"), ids=str)
-def test_a_documented_call_of_pytest_names_tests_and_markers_that_exist(
-    command: Command, pytestconfig: pytest.Config
-) -> None:
-    for option, word in pairwise(command.words):
-        if option == "-m":
-            assert word in {line.partition(":")[0] for line in pytestconfig.getini("markers")}
-        elif "/" in word:
-            assert (TOP / word.partition("::")[0]).exists()
 
 
 RUNS = [command for command in EVERY if command.whole and command.fate == "run"]
