@@ -59,6 +59,7 @@ ONLY_READ = {
     "finetune run": "stops and continues a program of the host's",
     "study create --device ID --plan-by": "needs a target that offers the signal",
     "study create --device A --choose workers": "needs a workload with these knobs",
+    "study create --device cpu@HOST": "needs the page's own service",
     "study create --device gpu0@a --policy pareto": "names a device of its own",
     "study approve STUDY --trial": "names a trial of its own",
 }
@@ -109,7 +110,6 @@ FILLED = {"study": "STUDY"}
 """Arguments that a line with several commands may omit, as other lines write them."""
 PLACES = {
     "--profile FILE.csv": "profile.csv",
-    "--windows FILE.csv": "windows.csv",
     "--out FILE.csv": "out.csv",
     "--output FILE": "out",
     "backup FILE": "backup",
@@ -121,13 +121,6 @@ FILES = {
     "profile.csv": "model,threads,batch_size,latency_s\n"
     "inception,16,1,0.0323\ninception,8,1,0.0275\n"
     "inception,16,32,0.2100\ninception,8,16,0.1400\ninception,4,8,0.1200\n",
-    "windows.csv": "batch_size,latency_p99_ms,latency_p99_ms:stderr,finetuning_gflop,"
-    "finetuning_flop_per_byte\n"
-    + "".join(
-        f"{batch},{20 + 12 * batch + 1.8 * gflop - 0.3 * intensity},2,{gflop or ''},{intensity or ''}\n"
-        for batch in (4, 8, 16)
-        for gflop, intensity in ((0, 0), (60, 40), (200, 40), (120, 15), (200, 80))
-    ),
 }
 
 START = r"(?:\$ |sudo |runuser .+ -- )*(?P<text>(?:jouletune|make|pytest) .+)"
