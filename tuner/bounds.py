@@ -33,11 +33,12 @@ CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u206
 
 
 DATABASE = re.compile(r"\b(sqlite|postgres(ql)?)(\+\w+)?://[^\s'`\",;]*")
+CREDENTIALS = re.compile(r"(?<=://)[^\s/]+@")
 
 
 def redacted(text: str) -> str:
-    """Return a text that may leave this host: only its operators may read the database's address."""
-    return DATABASE.sub("\u2026", text)
+    """Return a text that may leave this host: without the database's address, or a user in a URL."""
+    return CREDENTIALS.sub("\u2026@", DATABASE.sub("\u2026", text))
 
 
 def visible(text: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.bounds import visible
+from tuner.bounds import redacted, visible
 from tuner.core import CYCLE, HIGH, LOW, Clock, Context, InvalidInput, Signal
 
 STEP_S = 0.05
@@ -186,10 +186,11 @@ class Tally:
 def by_reason(failures: Mapping[str, int]) -> str:
     """Return the numbers of failed requests by reason, the most frequent first; empty for none.
 
-    A server may write anything into a reason, and a message with a control character is refused.
+    A server may write anything into a reason, also a URL's password. A message with a control character is
+    refused.
     """
     first = Counter(failures).most_common(SHOWN_REASONS)
-    shown = [f"{n} × {visible(why[:SHOWN_CHARACTERS])}" for why, n in first]
+    shown = [f"{n} × {visible(redacted(why)[:SHOWN_CHARACTERS])}" for why, n in first]
     other = sum(failures.values()) - sum(n for _, n in first)
     return ", ".join([*shown, *([f"{other} for other reasons"] if other else [])])
 

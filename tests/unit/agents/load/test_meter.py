@@ -90,7 +90,8 @@ class Wordy(Answering):
 
     def send(self) -> str:
         Wordy.number += 1
-        text = f'data: {{"error":{{"message":"request {Wordy.number} \x9b{"x" * 500}"}}}}'
+        said = f"request {Wordy.number} http://ann:t@p@db/ \x9b{'x' * 500}"
+        text = f'data: {{"error":{{"message":"{said}"}}}}'
         return stream_error(text.encode())
 
 
@@ -100,6 +101,7 @@ def test_the_note_on_failures_is_within_the_bounds_of_a_message() -> None:
     assert run.wait().failed == 300
     reading = LoadWindow(run, dict).stop()
     bounded(dict(reading.notes))
+    assert "ann" not in reading.notes[FAILURES] and "t@p" not in reading.notes[FAILURES]
     assert len(run.read().failures) <= MOST_REASONS + 1
     counts = [int(one.split()[0]) for one in reading.notes[FAILURES].split(", ")]
     assert sum(counts) == 300 and counts[0] > 200
