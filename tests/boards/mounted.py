@@ -38,7 +38,8 @@ class MountedBoard:
         """
         assert self.http.post(f"{self.url}/board", json=what).status_code == 200
         if what.get("reload"):
-            time.sleep(CACHED_S)
+            # The kernel counts a timeout in ticks and rounds it up: twice the time is always past it.
+            time.sleep(2 * CACHED_S)
 
     def reset(self) -> None:
         """Reset every file."""

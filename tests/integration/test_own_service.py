@@ -44,7 +44,7 @@ def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Fold
     ) as own:
         try:
             until(answers(f"http://127.0.0.1:{port}/config"), "the page's service does not answer")
-            check, run = page.commands
+            check, run, *_ = page.commands
             code, out, err = folder.ask(*check[1:])
             assert code == 0, out + err
             words = [word.replace("$PWD", str(folder.path)) for word in run[2:]]
