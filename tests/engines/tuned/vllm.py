@@ -49,7 +49,7 @@ LOAD = f"callers={CALLERS},prompt=32,output=24"
 LIMITS = {"ttft_p95_ms": 1.5, "tpot_p95_ms": 1.2}
 """The most of each metric, relative to the defaults."""
 SHOWN = ("ttft_p95_ms", METRIC, "tpot_p95_ms", "throughput_per_s")
-STUDIES = {"study": (LOAD, 5, "p95"), "single": ("callers=1,prompt=32,output=48", 3, "p50")}
+STUDIES = {"study": (LOAD, 5, "p95"), "single": ("callers=1,prompt=32,output=48", 5, "p50")}
 """The load, the trials and the limited quantile of each study: one caller has too few requests for p95."""
 WINDOW_S, ROUNDS, PROMPTS = 8.0, 4, 48
 DEADLINE_S = 2700.0
