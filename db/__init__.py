@@ -37,7 +37,7 @@ __all__ = [
     "shown",
 ]
 
-SCHEMA = "0010"
+SCHEMA = "0011"
 """The newest schema. A test keeps it equal to the last migration in db/migrations."""
 
 

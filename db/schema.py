@@ -271,6 +271,7 @@ class ObservationRow(Base):
     started_at: Mapped[datetime]
     setting: Mapped[Setting]
     at: Mapped[datetime] = mapped_column(index=True)
+    speaks_s: Mapped[float | None]
 
 
 class MeasurementRow(Base):

@@ -194,8 +194,9 @@ def held(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
 
 
 def held_time(chance: random.Random, files: dict[str, bytes], doc: Doc) -> bool:
-    """Let a held window represent more time than passed since the one before it."""
-    chance.choice(doc["held"])["covers_s"] *= chance.uniform(1.2, 5.0)
+    """Let a held window represent, or claim, more time than passed since the one before it."""
+    name = chance.choice(["covers_s", "speaks_s"])
+    chance.choice(doc["held"][1:])[name] *= chance.uniform(1.2, 5.0)
     return True
 
 

@@ -188,8 +188,7 @@ class Archive:
         for line in sorted(listed ^ {f"{sha.hexdigest()}  {n}" for n, sha in files.items()}):
             self.say(f"digest: {line[66:]} is not the file of the digest {line[:12]}")
         self.doc = doc = json.loads(self.bundle.read("evidence.json"), parse_constant=int)  # no NaN
-        self.study = doc["study"]
-        self.windows = {window["number"]: window for window in doc["windows"]}
+        self.study, self.windows = doc["study"], {one["number"]: one for one in doc["windows"]}
         self.order()
         for window in doc["windows"]:
             self.window(window, f"trial {window['number']}")
@@ -273,8 +272,8 @@ class Archive:
     def samples(self, window: Json, name: str, raw: Json) -> None:
         """Check what follows from the samples of a window on one device."""
         seconds, totals, shown, say = raw["seconds"], raw["totals"], window["shown"], self.say
-        away = seconds[-1] - window["seconds"], raw["wall_s"][0] - window["began"]
-        if max(map(abs, away)) > 1e-3:
+        away = raw["wall_s"][0] - window["began"]
+        if max(abs(away), abs(seconds[-1] - window["seconds"])) > 1e-3:
             say(f"gap: the readings of {name} are not those of its time")
         if "items" in totals and int(max(totals["items"])) != window["completed"]:
             say(f"items: {name} has {window['completed']} items, its samples another number")
@@ -323,8 +322,10 @@ class Archive:
             if own and inside and one["started_at"] > new[-1] and n not in pools[name]:
                 self.say(f"pool: trial {n} confirmed {name}, but is not in its pool")
         for last, one in pairwise([*self.doc["held"][:1], *self.doc["held"]]):
-            most = max(one["seconds"], min(one["began"] - last["began"], GAP_S))
-            if not 0.0 <= one["covers_s"] <= most + 1e-3:
+            own, passed, told = one["seconds"], one["began"] - last["began"], one["speaks_s"]
+            since = min(passed, GAP_S) if told is None else passed + own - last["seconds"]
+            told = one["covers_s"] if told is None or one is last else told
+            if not 0.0 <= one["covers_s"] <= told + 1e-3 <= max(own, since) + 2e-3:
                 self.say(f"pool: the time of the window held at {one['began']:.0f}")
         self.beyond += ["held windows: items, energy, load; their and the limits' baseline windows"]
         self.beyond += ["the order of confirming windows"] * (not study["alternates"])
@@ -356,8 +357,8 @@ class Archive:
     def saved(self, name: str, since: float) -> dict[str, str]:
         """Return the saving of a period: its sum, error, time, windows, and part of the baseline."""
         metric, share = self.study["names"]["energy"], self.study["share"]
-        joules, whole, noise, seconds, count = 0.0, 0.0, 0.0, 0.0, 0
-        basis, between = dict[str, float](), dict[tuple[str, str], float]()
+        joules, whole, seconds, count = 0.0, 0.0, 0.0, 0
+        noise, basis, between = list[float](), dict[str, float](), dict[tuple[str, str], float]()
         for held in self.doc["held"]:
             if held["began"] < since or not held["basis"]:
                 continue
@@ -370,14 +371,13 @@ class Archive:
             if abs(math.fsum(w for k, w, _ in levels if k != "best") - 1.0) > 1e-9:
                 self.say(f"pool: the baseline of the window held at {held['began']:.0f}")
             joules -= items * (held["mean"] - level)
-            noise += (items * held["stderr"]) ** 2
+            noise.append(items * held["stderr"])
             for k, weight, estimate in levels:
                 basis[k] = basis.get(k, 0.0) + items * weight * estimate[1]
             if len(levels) == 2:
                 step, pair = levels[1][2][0] - levels[0][2][0], (levels[0][0], levels[1][0])
                 between[pair] = between.get(pair, 0.0) + items * step
-        squares = [*(j * j for j in basis.values()), *(j * j / 12.0 for j in between.values())]
-        error = math.sqrt(noise + math.fsum(squares))
+        error = math.hypot(*noise, *basis.values(), *(j / 12.0**0.5 for j in between.values()))
         text = saved(joules * share, error * share, whole * share, seconds, count)
         return {name: text} if count else {}
 

@@ -7,11 +7,12 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 
 from agents.holding.hold import Hold
 from agents.holding.holder import Holder, context_of
 from agents.target.measure import Measurer
-from agents.target.observe import Ask, Check
+from agents.target.observe import Ask, Check, MeasuredWindow
 from agents.tuner_link.client import TunerClient
 from tuner.core import ActuationError, Clock, Conflict, Context, SettingContested, TuningError
 from tuner.wire import HoldReport
@@ -39,8 +40,9 @@ class Watch:
     context: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._due_at = self.clock.monotonic()
         self._reported_at = -math.inf
+        self._reported_until = datetime.min.replace(tzinfo=timezone.utc)
+        self.start_now()
 
     def due_in_s(self) -> float:
         """Seconds until something is due; infinite without a hold.
@@ -53,7 +55,12 @@ class Watch:
 
     def start_now(self) -> None:
         """Make the next window due immediately: the hold is new."""
-        self._due_at = self.clock.monotonic()
+        self._due_at, self._left_out_s = self.clock.monotonic(), 0.0
+        self.speak_from_now()
+
+    def speak_from_now(self) -> None:
+        """Let the next window speak for no time before now: the hold was not in force."""
+        self._since = self.clock.monotonic()
 
     def mind(self) -> None:
         """End a hold whose time is over, and measure a window if one is due."""
@@ -64,6 +71,8 @@ class Watch:
         if why:
             self.end(why)
         elif self.due_in_s() <= 0.0:
+            # It speaks for the wait before it, not for a delay: a job or an error may have caused that.
+            self._since = max(self._since, self.clock.monotonic() - hold.order.observe_s)
             # Left out while parked, not put off: a window that begins at a request has too high a rate.
             if self.holder.parked:
                 self._due_at = self.clock.monotonic() + hold.order.observe_s
@@ -130,14 +139,17 @@ class Watch:
             log.info("event=window_discarded device=%s why=%r", self.device, measured.capped)
             return
         self.context = context_of(measured.measurement)
+        now = self.clock.monotonic()
         # A limit that is broken below the held setting is broken by the power cap, not by the setting.
         own = setting == dict(hold.setting)
         why = self.holder.observed(measured.measurement) if own else ""
+        hold = self.holder.current or hold
+        broken = bool(why or hold.broken.get(hold.row, 0))
         if measured.foreign:
             # The window is judged although it is not reported: the limit was kept or broken.
             log.warning("event=window_not_reported device=%s why=%r", self.device, measured.foreign)
-        elif why or self._is_wanted(self.holder.current or hold):
-            self._reported_at = self.clock.monotonic()
+        elif broken or now - self._reported_at >= order.report_s:
+            self._reported_at = now
             self.link.keep(
                 HoldReport(
                     device=self.device,
@@ -145,15 +157,27 @@ class Watch:
                     revision=order.revision,
                     setting=setting,
                     measurement=measured.measurement,
+                    speaks_s=self._spoken_for(measured, alone=broken),
                 )
             )
+        elif measured.measurement.load.completed:
+            self._left_out_s += now - self._since
         if why:
             self.end(why)
 
-    def _is_wanted(self, hold: Hold) -> bool:
-        """Return whether the tuner wants a window: each that breaks a limit, and others at an interval."""
-        passed_s = self.clock.monotonic() - self._reported_at
-        return bool(hold.broken.get(hold.row, 0)) or passed_s >= hold.order.report_s
+    def _spoken_for(self, measured: MeasuredWindow, *, alone: bool) -> float:
+        """Return the seconds for which a reported window speaks: its own, and those of windows left out.
+
+        A window without an item speaks for none. One that breaks a limit speaks `alone`: each of them is
+        reported, so it is none of those left out. No window speaks for time before the last one's end.
+        """
+        window, own_s = measured.measurement, self.clock.monotonic() - self._since
+        if not window.load.completed:
+            return 0.0
+        end, others_s = window.started_at + timedelta(seconds=window.seconds), self._left_out_s
+        most_s = max(0.0, (end - self._reported_until).total_seconds())
+        self._left_out_s, self._reported_until = 0.0, end
+        return min(max(own_s, window.seconds) + (0.0 if alone else others_s), most_s)
 
     def _follow_plan(self) -> None:
         """Follow a plan by a quantity that windows measure; end the hold if that fails."""

@@ -132,6 +132,7 @@ class Observations:
                 MeasurementRow.completed,
                 mean.label("mean"),
                 stderr.label("stderr"),
+                ObservationRow.speaks_s,
             )
             .join(MeasurementRow, MeasurementRow.observation_id == ObservationRow.id)
             .where(ObservationRow.study == study, started_at >= since, mean.is_not(None))
@@ -305,6 +306,7 @@ def _sample(
     completed: int,
     mean: float,
     stderr: float,
+    speaks_s: float | None,
 ) -> MetricSample:
     """Return the sample of a row; `keys` caches the key of each setting by its text."""
     if text not in keys:
@@ -318,4 +320,5 @@ def _sample(
         mean=mean,
         stderr=stderr,
         at=at,
+        speaks_s=speaks_s,
     )

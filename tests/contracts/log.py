@@ -70,6 +70,7 @@ class ObservationsContract:
 
     def test_an_observation_comes_back_as_it_was_kept(self, store: Store) -> None:
         kept = replace(observation(), measurement=rich_measurement(), setting={"on": True, "n": 1})
+        kept = replace(kept, speaks_s=1 / 3)
         store.observations.add_all([kept])
         assert store.observations.list("s1") == (kept,)
         assert [type(v) for v in store.observations.list("s1")[0].setting.values()] == [bool, int]
@@ -118,7 +119,7 @@ class ObservationsContract:
 
     def test_samples_of_one_metric_are_listed_by_start(self, store: Store) -> None:
         mixed: Setting = {"on": True, "n": 1, "ratio": 0.5, "name": "größe"}
-        kept = replace(observation(), measurement=rich_measurement(), setting=mixed)
+        kept = replace(observation(), measurement=rich_measurement(), setting=mixed, speaks_s=0.0)
         store.observations.add_all([kept])
         assert store.observations.samples("s1", "power_w", EARLY) == (
             MetricSample(
@@ -129,6 +130,7 @@ class ObservationsContract:
                 completed=2**40,
                 mean=1 / 3,
                 stderr=0.1,
+                speaks_s=0.0,
             ),
         )
 

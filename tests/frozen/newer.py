@@ -96,6 +96,7 @@ def fill_newer(store: Store) -> None:
 def _newer_messages() -> dict[str, Message]:
     """Return messages with the fields that are new in 0.3.0."""
     trial, budget = MESSAGES["trial-report"], LATER_MESSAGES["budget-report"]
+    held = MESSAGES["hold-report"]
     assert isinstance(trial, TrialReport)
     assert isinstance(budget, BudgetReport)
     return {
@@ -105,6 +106,7 @@ def _newer_messages() -> dict[str, Message]:
         "observed-window": HoldReport(
             device=WATCHED, study="", revision=0, setting=setting(), measurement=_observed(50.0)
         ),
+        "hold-report-of-a-time": held.model_copy(update={"speaks_s": 130.5}),
         "trial-report-with-samples": trial.model_copy(update={"outcome": SAMPLED}),
         "budget-report-of-a-clock": budget.model_copy(
             update={

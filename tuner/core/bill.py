@@ -1,6 +1,6 @@
 """The bill of a study: the energy used by exploring, the energy saved by holding, the break-even time.
 
-A held window represents the time until the next one, within limits.
+A held window represents the time that its agent reports with it, within limits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 
 from tuner.core.devices import MetricSample
@@ -44,7 +44,7 @@ IN_ALL = "in all"
 FRESH = timedelta(days=1)
 """The time after the last control window for which its baseline counts as current: our choice."""
 GAP_S = 300.0
-"""The longest time that one held window may represent."""
+"""The longest time in s that a held window represents if its agent, of 0.2, does not report that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,11 @@ def draw_up(
     too small. Windows with implausible figures are left out. A window at a load at which the baseline was
     not measured counts neither as overhead nor as saving.
 
-    A held window represents the time since the previous one, at most `GAP_S`, if the study was holding all
-    that time, else only its own length. Overlapping time counts once, and no more time counts than has
-    passed on the tuner's clock since the first hold. A window beyond the range of the trials (`HeldRange`)
-    saves nothing, and neither does one at `rests`.
+    A held window represents `speaks_s`, at most the time since the end of the previous one; without
+    `speaks_s`, the time since the start of the previous one, at most `GAP_S`. If the study was not holding
+    all that time, it represents only its own length. Overlapping time counts once, and no more time counts
+    than has passed on the tuner's clock since the first hold. A window beyond the range of the trials
+    (`HeldRange`) saves nothing, and neither does one at `rests`.
     """
     tried = [t for t in trials if not t.control]
     measured = [
@@ -391,21 +392,20 @@ def _spoken_for(
     away = _Away(controls)
     since = min((run for run in runs if run is not None), default=None)
     budget = _Budget(since, min(held[0].seconds, GAP_S) if held else 0.0)
-    before, before_run, covered = None, None, None
+    before, before_run, covered = None, None, datetime.min.replace(tzinfo=timezone.utc)
     for window in sorted(held, key=lambda w: w.started_at):
         turn = bisect_right(turns, window.started_at)
         run = runs[turn - 1] if turn else None
         end = window.started_at + timedelta(seconds=window.seconds)
-        overlaps = covered is not None and window.started_at < covered
-        if overlaps and covered is not None:
-            speaks_s = max(0.0, (end - covered).total_seconds())
-        else:
-            speaks_s = window.seconds
-        covered = max(covered, end) if covered is not None else end
+        overlaps, told_s = window.started_at < covered, window.speaks_s
+        speaks_s = max(0.0, (end - covered).total_seconds()) if overlaps else window.seconds
+        covered = max(covered, end)
         if before is not None and run is not None and run == before_run and not overlaps:
             since_s = (window.started_at - before.started_at).total_seconds()
             since_s -= away.seconds(before.started_at, window.started_at)
-            speaks_s = max(speaks_s, min(since_s, GAP_S))
+            to_end_s = since_s + window.seconds - before.seconds
+            speaks_s = max(speaks_s, min(since_s, GAP_S) if told_s is None else to_end_s)
+        speaks_s = speaks_s if told_s is None else min(speaks_s, told_s)
         yield window, budget.spend(speaks_s, window.at)
         before, before_run = window, run
 

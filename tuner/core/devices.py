@@ -124,7 +124,7 @@ class Applied:
 class Observation:
     """One window measured outside any trial: while a setting was held, or of an observed device.
 
-    `study` is empty for a device that is only observed.
+    `study` is empty for a device that is only observed. `speaks_s` is as in a `MetricSample`.
     """
 
     study: str
@@ -132,6 +132,7 @@ class Observation:
     setting: Setting
     measurement: Measurement
     at: datetime
+    speaks_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,7 @@ class MetricSample:
     """One metric of one held window: a short form for queries over thousands of windows.
 
     `mean` and `stderr` are in the metric's unit. `at` is the time when the tuner received the window, None
-    if unknown.
+    if unknown. `speaks_s` is the time in s for which the agent lets it count, None from an agent of 0.2.
     """
 
     started_at: datetime
@@ -150,6 +151,7 @@ class MetricSample:
     mean: float
     stderr: float
     at: datetime | None = field(default=None, compare=False)
+    speaks_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

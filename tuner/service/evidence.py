@@ -59,7 +59,6 @@ What this archive does not prove
 - That a meter is right. Its own error and its own power are not in the figures; `own_cpu_s` in the samples
   is the CPU time of the program that measured. The counters of RAPL (energy_uj) can be read by root alone.
 - That no better setting exists, or that this one saves the same on another day, device or load.
-- That a hold's sum is right where windows often have no item: the next one counts for up to 300 s.
 - The order in which settings were tried. The seed fixes it for the same release and the same past.
 
 Check it with a verify.py from a release, not with the one in this archive: python3 -I verify.py FILE
@@ -114,6 +113,7 @@ def _document(
                 "began": window.started_at.timestamp(),
                 "seconds": window.seconds,
                 "covers_s": covers_s,
+                "speaks_s": window.speaks_s,
                 "completed": window.completed,
                 "mean": window.mean,
                 "stderr": window.stderr,

@@ -31,7 +31,7 @@ OBSERVE_S = 60.0
 MOST_WINDOWS_PER_S = 40.0
 """Held windows per second that a tuner accepts; beyond that it requests fewer from each device."""
 RAREST_REPORT_S = 240.0
-"""Longest interval in s: a held window covers up to 300 s in the bill, so windows must not be rarer."""
+"""Longest interval in s: without a time of its own, a held window covers up to 300 s in the bill."""
 
 
 ENOUGH_REQUESTS = 299

@@ -150,6 +150,7 @@ class HoldReports:
             setting=message.setting if message.study else {},
             measurement=message.measurement,
             at=self.now(),
+            speaks_s=message.speaks_s,
         )
 
     def _note_kept(self, owner: Study | Device, message: HoldReport, window: Measurement) -> None:

@@ -292,7 +292,8 @@ class Receipt(Message):
 class HoldReport(Message):
     """One window measured during a hold, or the end of a hold, with its reason in `ended`.
 
-    `study` is empty for a window of a device that is only observed.
+    `study` is empty for a window of a device that is only observed. The window counts for `speaks_s`: the
+    time in s since the last due one ended, and that of windows which `report_s` left out. None: unknown.
     """
 
     device: str
@@ -301,6 +302,7 @@ class HoldReport(Message):
     setting: Setting
     measurement: Measurement | None = None
     ended: str = ""
+    speaks_s: Span | None = None
 
 
 class Reverted(Message):

@@ -109,6 +109,9 @@ def test_between_trials_the_device_is_at_the_hold(rig: Rig) -> None:
     agent.step()
     assert {"gpu.clock_mhz": 400} in [s for _, s in rig.log]
     assert rig.setting == HELD
+    agent.step()
+    agent.step()
+    assert windows(rig)[1]["speaks_s"] < 60.0, "it does not speak for the trial"
 
 
 def test_a_trial_of_another_study_ends_the_hold(rig: Rig) -> None:
@@ -382,10 +385,12 @@ def test_a_batch_jobs_setting_is_not_a_foreign_change(rig: Rig) -> None:
         assert "job 12-0" in rig.tuner.told("/next")[-1]["unable"]
     assert (ends(rig), rig.tuner.told("/trials/report")) == ([], [])
     assert rig.setting["gpu.clock_mhz"] == 1000
+    rig.time.sleep(60.0)
     rig.device.job = ""
     agent.step()
     assert (ends(rig), rig.setting) == ([], HELD)
     assert rig.tuner.told("/next")[-1]["unable"] == ""
+    assert windows(rig)[0]["speaks_s"] < 20.0, "it does not speak for the job"
 
 
 def test_a_batch_job_aborts_a_trial_and_the_setting_of_before_waits_for_its_end(rig: Rig) -> None:

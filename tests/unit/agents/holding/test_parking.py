@@ -18,10 +18,8 @@ import pytest
 
 from agents.actuator_client.client import LONGEST_TRIAL_S
 from agents.config import Attachment
-from agents.holding.hold import Hold
 from agents.holding.parking import AGAIN_S, LOOK_S, Parking
 from agents.holding.plan_runner import PlanRunner
-from agents.holding.watch import Watch
 from agents.target.escape import WAITING
 from agents.target.side import SignalSample
 from tests.builders import Time
@@ -249,40 +247,6 @@ def test_beside_a_job_nothing_is_written(scene: Scene, before_s: float) -> None:
     scene.engine.arrivals = [scene.engine.monotonic()]
     scene.pass_s(3.0 * AFTER_S)
     assert len(scene.rig.log) == written and not scene.holder.parked
-
-
-@dataclass(eq=False)
-class Watched(Watch):
-    """Keeps the start of each window, and the requests that were answered in it, instead of measuring."""
-
-    engine: Engine = field(default_factory=Engine)
-    windows: list[tuple[float, int]] = field(default_factory=list)
-
-    def _observe(self, hold: Hold) -> None:
-        began, before = self.engine.monotonic(), len(self.engine.latencies)
-        self.engine.sleep(hold.order.window_s)
-        self.windows.append((began, len(self.engine.latencies) - before))
-
-
-def test_the_windows_of_a_parked_device_do_not_begin_at_its_requests(scene: Scene) -> None:
-    """A window represents up to 300 s before it by its own rate: see `tuner.core.bill`."""
-    engine, rng, at = scene.engine, random.Random(1), 0.0
-    parts = (scene.rig.bench, scene.holder, scene.rig.tuner, engine, lambda: None, rng)
-    watch = Watched(DEVICE, *parts, lambda _: None, engine=engine)  # type: ignore[arg-type]
-    scene.holder.take(order(2, valid_for_s=1e6))
-    began = engine.monotonic()
-    while at < 6000.0:
-        at += rng.expovariate(1.0 / 60.0)
-        engine.arrivals.append(began + at)
-    requests = len(engine.arrivals)
-    while engine.arrivals:
-        scene.pass_s(scene.runner.tick_s)
-        watch.mind()
-    billed, last = 0.0, began
-    for start, answered in watch.windows:
-        if answered:
-            billed, last = billed + answered / 10.0 * min(300.0, start - last), start
-    assert 0.0 < billed < 2.0 * requests
 
 
 def test_a_device_held_at_its_lowest_clock_is_not_parked(scene: Scene) -> None:

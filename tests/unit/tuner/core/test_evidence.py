@@ -231,6 +231,13 @@ def test_a_held_window_represents_the_time_since_the_previous_one() -> None:
     assert saved(bill).since == START + timedelta(minutes=1)
 
 
+def test_a_held_window_represents_the_time_that_its_agent_reports() -> None:
+    told = (10.0, 40.0, 500.0, None)
+    each = zip(held_at(1, 2, 3, 20), told, strict=True)
+    bill = billed_for([replace(w, speaks_s=s) for w, s in each], history((0, HELD)))
+    assert saved(bill).seconds == pytest.approx(10 + 40 + 60 + 300)
+
+
 @pytest.mark.parametrize("away", [Phase.PAUSED, Phase.BASELINE])
 def test_time_off_the_hold_saves_nothing(away: Phase) -> None:
     bill = billed_for(held_at(1, 2, 4, 5), history((0, HELD), (2.5, away), (3, HELD)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from pydantic import ValidationError
 from sqlalchemy import update
 
 from db.schema import DeviceRow
@@ -16,7 +17,7 @@ from tuner.service.operations import Operations
 from tuner.wire import HoldOrder, HoldReport, Receipt
 
 
-def told(world: World, order: HoldOrder, seen: Measurement) -> None:
+def told(world: World, order: HoldOrder, seen: Measurement, speaks_s: float | None = None) -> None:
     world.loop.hold_reports.observe(
         HoldReport(
             device="sim",
@@ -24,6 +25,7 @@ def told(world: World, order: HoldOrder, seen: Measurement) -> None:
             revision=order.revision,
             setting=order.plan.rows[0].setting,
             measurement=seen,
+            speaks_s=speaks_s,
         )
     )
 
@@ -73,11 +75,13 @@ def test_windows_that_overlap_are_billed_once_and_that_is_noted(world: World) ->
 
 def test_honest_windows_are_billed_and_nothing_is_noted(world: World) -> None:
     order = world.run(truth)
-    for minute in (1, 2, 3):
+    for minute, speaks_s in ((1, None), (2, None), (3, 15.0)):
         world.time.sleep(60.0)
-        told(world, order, held(minute))
-    assert saved_j(world) == pytest.approx(4.0 * 50.0 * (10 + 60 + 60))
+        told(world, order, held(minute), speaks_s)
+    assert saved_j(world) == pytest.approx(4.0 * 50.0 * (10 + 60 + 15))
     assert doubts(world) == []
+    with pytest.raises(ValidationError, match="speaks_s"):
+        told(world, order, held(4), -1.0)
 
 
 def test_a_held_window_of_zero_energy_is_not_kept(world: World) -> None:
