@@ -74,7 +74,7 @@ flaky: $(VENV)/.installed-dev
 # Faults seeded in a ROOM (a folder or file of the product), and how many of them its tests find, as JSON. An
 # option: NUMBER of faults (12), SEED (0), SECONDS a fault (60).
 mutants: $(VENV)/.installed-dev
-	$(BIN)/python -m tests.mutants $(ROOM) --number $(or $(NUMBER),12) --seed $(or $(SEED),0) --seconds $(or $(SECONDS),60)
+	$(BIN)/python -m tests.mutants $(or $(ROOM),tuner/wire) --number $(or $(NUMBER),12) --seed $(or $(SEED),0) --seconds $(or $(SECONDS),60)
 
 # Covered lines and branches of each room, from the suite under coverage.py.
 coverage: $(VENV)/.installed-dev
