@@ -52,11 +52,14 @@ BOTH = ListedGpus({0: A100, 1: A40})
 COUNTER, FROZEN, BACKWARDS, ABSENT, HALF = range(5)
 
 
-class Sampled:
-    """Runs the background work whenever the fake's time advances."""
+class Bench:
+    """A GPU of the fake NVML as it was last opened; background work runs as the fake's time advances."""
 
-    def __init__(self, nvml: FakeNvml) -> None:
-        self._nvml = nvml
+    side: Side
+
+    def __init__(self, nvml: FakeNvml, folder: Path) -> None:
+        self.nvml = nvml
+        self._folder = folder
         self._jobs: list[Callable[[], None]] = []
 
     def every(self, period_s: float, job: Callable[[], None]) -> Callable[[], None]:
@@ -65,42 +68,51 @@ class Sampled:
 
     def sleep(self, seconds: float) -> None:
         for _ in range(round(seconds / 0.05)):
-            self._nvml.sleep(0.05)
+            self.nvml.sleep(0.05)
             for job in self._jobs:
                 job()
 
-
-@pytest.fixture
-def sampled(nvml: FakeNvml) -> Sampled:
-    nvml.sleep(30.0)
-    return Sampled(nvml)
-
-
-Opener = Callable[..., Side]
-
-
-@pytest.fixture
-def opened(nvml: FakeNvml, sampled: Sampled, tmp_path: Path) -> Opener:
-    def attach(uuid: str = A100) -> Side:
-        return device.attach(
-            uuid,
-            socket=tmp_path / "no.sock",
-            state_dir=tmp_path,
-            clock=nvml,
-            every=sampled.every,
+    def open(self, uuid: str = A100) -> Side:
+        no_socket = self._folder / "no.sock"
+        self.side = device.attach(
+            uuid, socket=no_socket, state_dir=self._folder, clock=self.nvml, every=self.every
         )
+        return self.side
 
-    return attach
+    def window(self, seconds: float) -> Reading:
+        started = self.side.meter.start()
+        self.sleep(seconds)
+        return started.stop()
+
+    def checked(self) -> GpuMeter:
+        """Check the counter under the present load, as the first window does."""
+        with suppress(MeasurementError):
+            self.window(1.0)
+        assert isinstance(self.side.meter, GpuMeter)
+        return self.side.meter
 
 
 @pytest.fixture
-def side(opened: Opener) -> Side:
-    return opened()
+def bench(nvml: FakeNvml, tmp_path: Path) -> Bench:
+    nvml.sleep(30.0)
+    return Bench(nvml, tmp_path)
 
 
 @pytest.fixture
-def later(sampled: Sampled) -> Callable[[], None]:
-    return lambda: sampled.sleep(2.0)
+def gpu(bench: Bench) -> Bench:
+    """Return the bench with its first GPU open."""
+    bench.open()
+    return bench
+
+
+@pytest.fixture
+def side(gpu: Bench) -> Side:
+    return gpu.side
+
+
+@pytest.fixture
+def later(bench: Bench) -> Callable[[], None]:
+    return lambda: bench.sleep(2.0)
 
 
 @pytest.fixture
@@ -114,33 +126,17 @@ class TestContracts(MeterContract, ActuatorContract):
 
 class TestContractsOfIntegratedPower(MeterContract):
     @pytest.fixture
-    def side(self, nvml: FakeNvml, opened: Opener) -> Side:
-        nvml.set("counter", ABSENT)
-        return opened()
-
-
-def window(side: Side, sampled: Sampled, seconds: float) -> Reading:
-    started = side.meter.start()
-    sampled.sleep(seconds)
-    return started.stop()
-
-
-def checked(side: Side, sampled: Sampled) -> GpuMeter:
-    """Check the counter under the present load, as the first window does."""
-    with suppress(MeasurementError):
-        window(side, sampled, 1.0)
-    assert isinstance(side.meter, GpuMeter)
-    return side.meter
+    def side(self, bench: Bench) -> Side:
+        bench.nvml.set("counter", ABSENT)
+        return bench.open()
 
 
 class TestEnergy:
-    def test_a_counter_that_agrees_with_power_is_used(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        meter = checked(side, sampled)
-        before = nvml.get("energy_j")
-        shown = window(side, sampled, 10.0).totals["energy_j"]
-        used = nvml.get("energy_j") - before
+    def test_a_counter_that_agrees_with_power_is_used(self, gpu: Bench) -> None:
+        meter = gpu.checked()
+        before = gpu.nvml.get("energy_j")
+        shown = gpu.window(10.0).totals["energy_j"]
+        used = gpu.nvml.get("energy_j") - before
         assert "energy counter (scope GPU; its energy counter counts 1.0" in meter.source
         assert shown == pytest.approx(used, rel=0.02)
 
@@ -149,83 +145,73 @@ class TestEnergy:
         ("counter", "words"), [(HALF, "0.50 of"), (FROZEN, "hardly moves"), (ABSENT, "support")]
     )
     def test_a_counter_that_disagrees_is_replaced_by_integrated_power(
-        self,
-        nvml: FakeNvml,
-        opened: Opener,
-        sampled: Sampled,
-        uuid: str,
-        counter: int,
-        words: str,
+        self, bench: Bench, uuid: str, counter: int, words: str
     ) -> None:
         index = int(uuid == A40)
-        nvml.set("counter", counter, gpu=index)
-        side = opened(uuid)
-        meter = checked(side, sampled)
-        before = nvml.get("energy_j", gpu=index)
-        shown = window(side, sampled, 10.0).totals["energy_j"]
-        used = nvml.get("energy_j", gpu=index) - before
+        bench.nvml.set("counter", counter, gpu=index)
+        bench.open(uuid)
+        meter = bench.checked()
+        before = bench.nvml.get("energy_j", gpu=index)
+        shown = bench.window(10.0).totals["energy_j"]
+        used = bench.nvml.get("energy_j", gpu=index) - before
         assert "power, integrated (scope GPU" in meter.source and words in meter.source
         assert shown == pytest.approx(used, rel=0.03)
 
-    def test_a_counter_is_not_judged_while_idle(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
+    def test_a_counter_is_not_judged_while_idle(self, gpu: Bench) -> None:
         # zeus issue 181: 0.57 of the power's integral on an idle board.
-        nvml.set("idle_ratio", 0.57)
-        nvml.set("busy", 0.0)
-        meter = checked(side, sampled)
+        gpu.nvml.set("idle_ratio", 0.57)
+        gpu.nvml.set("busy", 0.0)
+        meter = gpu.checked()
         assert "not been checked under load yet" in meter.source
-        nvml.set("busy", 1.0)
-        sampled.sleep(2.0)
-        checked(side, sampled)
+        gpu.nvml.set("busy", 1.0)
+        gpu.sleep(2.0)
+        gpu.checked()
         assert "energy counter (" in meter.source and "1.00 of its power" in meter.source
 
     @pytest.mark.parametrize(("ratio", "share"), [(1.0, 0.0), (0.57, 0.43)])
     def test_the_tolerance_is_measured_at_rest_and_kept(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled, ratio: float, share: float
+        self, gpu: Bench, ratio: float, share: float
     ) -> None:
-        nvml.set("idle_ratio", ratio)
-        nvml.set("busy", 0.0)
-        assert isinstance(side.meter, GpuMeter)
-        window(side, sampled, 9.0)
-        assert side.meter.energy.rest_share == 1.0, "too short to tell"
-        window(side, sampled, 30.0)
-        assert share <= side.meter.energy.rest_share < share + 0.1
-        (fact,) = [f for f in window(side, sampled, 30.0).facts if isinstance(f, CounterAndPower)]
+        gpu.nvml.set("idle_ratio", ratio)
+        gpu.nvml.set("busy", 0.0)
+        assert isinstance(gpu.side.meter, GpuMeter)
+        gpu.window(9.0)
+        assert gpu.side.meter.energy.rest_share == 1.0, "too short to tell"
+        gpu.window(30.0)
+        assert share <= gpu.side.meter.energy.rest_share < share + 0.1
+        (fact,) = [f for f in gpu.window(30.0).facts if isinstance(f, CounterAndPower)]
         assert fact.power_j is not None
         assert fact.rest_j == pytest.approx(fact.power_j, rel=0.1), "at rest all of it is doubtful"
-        started = side.meter.start()
-        sampled.sleep(20.0)
-        nvml.set("busy", 1.0)
-        sampled.sleep(20.0)
+        started = gpu.side.meter.start()
+        gpu.sleep(20.0)
+        gpu.nvml.set("busy", 1.0)
+        gpu.sleep(20.0)
         (mixed,) = [f for f in started.stop().facts if isinstance(f, CounterAndPower)]
         assert mixed.rest_j < (share + 0.1) * fact.rest_j
 
-    def test_a_counter_that_is_wrong_under_load_is_detected_under_load(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        nvml.set("load_ratio", 0.7)
-        nvml.set("busy", 0.0)
-        started = side.meter.start()
-        sampled.sleep(1.0)
-        nvml.set("busy", 1.0)
-        sampled.sleep(2.0)
+    def test_a_counter_that_is_wrong_under_load_is_detected_under_load(self, gpu: Bench) -> None:
+        gpu.nvml.set("load_ratio", 0.7)
+        gpu.nvml.set("busy", 0.0)
+        started = gpu.side.meter.start()
+        gpu.sleep(1.0)
+        gpu.nvml.set("busy", 1.0)
+        gpu.sleep(2.0)
         with pytest.raises(MeasurementError, match="counter is wrong"):
             started.stop()
-        assert "0.70 of its power" in checked(side, sampled).source
+        assert "0.70 of its power" in gpu.checked().source
 
     def test_an_unsteady_load_does_not_judge_the_counter(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled, monkeypatch: pytest.MonkeyPatch
+        self, gpu: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def sleep(seconds: float, plain: Callable[[float], None] = nvml.sleep) -> None:
+        def sleep(seconds: float, plain: Callable[[float], None] = gpu.nvml.sleep) -> None:
             plain(seconds)
-            nvml.set("busy", float(int(nvml.monotonic() / 2.5) % 2))
+            gpu.nvml.set("busy", float(int(gpu.nvml.monotonic() / 2.5) % 2))
 
-        monkeypatch.setattr(nvml, "sleep", sleep)
-        assert check_counter(Gpu(A100), nvml) is None
+        monkeypatch.setattr(gpu.nvml, "sleep", sleep)
+        assert check_counter(Gpu(A100), gpu.nvml) is None
 
     def test_a_sparsely_sampled_power_does_not_refute_a_counter(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled, monkeypatch: pytest.MonkeyPatch
+        self, gpu: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # arXiv 2312.02741: A100 and H100 sample a quarter of the time; the other field has the mean.
         def partial_w(gpu: Gpu) -> dict[tuple[int, int], float]:
@@ -233,22 +219,23 @@ class TestEnergy:
             return {(186, 0): 0.6 * watts, (185, 0): watts}
 
         monkeypatch.setattr(energy, "powers_w", partial_w)
-        check = check_counter(Gpu(A100), nvml)
+        check = check_counter(Gpu(A100), gpu.nvml)
         assert check is not None and check.trusted
 
     def test_the_check_takes_ten_seconds_once_per_driver(
-        self, nvml: FakeNvml, opened: Opener, sampled: Sampled, tmp_path: Path
+        self, bench: Bench, tmp_path: Path
     ) -> None:
         def took_s() -> float:
-            began = nvml.monotonic()
-            checked(opened(), sampled)
-            return nvml.monotonic() - began - 1.0
+            began = bench.nvml.monotonic()
+            bench.open()
+            bench.checked()
+            return bench.nvml.monotonic() - began - 1.0
 
         assert took_s() > 9.0
         assert took_s() < 1.0
-        nvml.set("generation", 1.0)
+        bench.nvml.set("generation", 1.0)
         with pytest.raises(ActuationError, match="restarted"):
-            opened()
+            bench.open()
         assert took_s() > 9.0
         (tmp_path / f"nvidia-{A100}.json").write_text('{"uuid": 3}')
         assert took_s() > 9.0
@@ -257,60 +244,50 @@ class TestEnergy:
 class TestScope:
     """zeus PR 172 (GH200), zeus PR 242 (GB10)."""
 
-    def test_the_gpus_power_is_integrated_if_its_counter_is_the_modules(
-        self, nvml: FakeNvml, opened: Opener, sampled: Sampled
-    ) -> None:
-        nvml.set("module_w", 150.0)
-        side = opened()
-        meter = checked(side, sampled)
-        before = nvml.get("energy_j")
-        shown = window(side, sampled, 10.0).totals["energy_j"]
-        assert shown == pytest.approx(nvml.get("energy_j") - before, rel=0.03)
+    def test_the_gpus_power_is_integrated_if_its_counter_is_the_modules(self, bench: Bench) -> None:
+        bench.nvml.set("module_w", 150.0)
+        side = bench.open()
+        meter = bench.checked()
+        before = bench.nvml.get("energy_j")
+        shown = bench.window(10.0).totals["energy_j"]
+        assert shown == pytest.approx(bench.nvml.get("energy_j") - before, rel=0.03)
         assert "scope GPU" in meter.source and "is the module's" in meter.source
         assert {m.scope for m in side.metrics if m.name in device.MEASURED} == {Scope.BOARD}
         assert side.energy_of == {A100}
 
-    def test_if_only_the_module_reports_power_the_cpu_is_part_of_it(
-        self, nvml: FakeNvml, opened: Opener, sampled: Sampled
-    ) -> None:
-        nvml.set("module_w", 150.0)
-        nvml.set("no_gpu_scope", 1.0)
-        side = opened()
-        meter = checked(side, sampled)
+    def test_if_only_the_module_reports_power_the_cpu_is_part_of_it(self, bench: Bench) -> None:
+        bench.nvml.set("module_w", 150.0)
+        bench.nvml.set("no_gpu_scope", 1.0)
+        side = bench.open()
+        meter = bench.checked()
         assert "module's energy counter (scope MODULE" in meter.source
         assert {m.scope for m in side.metrics if m.name in device.MEASURED} == {Scope.MODULE}
         assert side.energy_of == {A100, HOST_CPU}
 
-    def test_a_board_without_memory_calls_is_measured(
-        self, nvml: FakeNvml, opened: Opener, sampled: Sampled
-    ) -> None:
-        nvml.set("uma", 1.0)
-        side = opened()
+    def test_a_board_without_memory_calls_is_measured(self, bench: Bench) -> None:
+        bench.nvml.set("uma", 1.0)
+        bench.open()
         assert "support" in refusals(Gpu(A100))[MEMORY]
-        assert window(side, sampled, 2.0).totals["energy_j"] > 0.0
+        assert bench.window(2.0).totals["energy_j"] > 0.0
 
 
 class TestEnergyThatThereIsNot:
-    def test_no_power_at_all_gives_no_energy_with_the_reason(
-        self, nvml: FakeNvml, opened: Opener, sampled: Sampled
-    ) -> None:
-        nvml.set("vgpu", 1.0)
-        side = opened()
+    def test_no_power_at_all_gives_no_energy_with_the_reason(self, bench: Bench) -> None:
+        bench.nvml.set("vgpu", 1.0)
+        side = bench.open()
         assert side.metrics == ()
         assert "not support" in side.cannot["energy_j"]
-        assert "energy_j" not in window(side, sampled, 2.0).totals
+        assert "energy_j" not in bench.window(2.0).totals
 
-    def test_a_reading_is_at_a_step_of_the_counter(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        nvml.set("noise", 0.0)
-        nvml.sleep(400.0)
-        started = side.meter.start()
-        began = nvml.monotonic()
+    def test_a_reading_is_at_a_step_of_the_counter(self, gpu: Bench) -> None:
+        gpu.nvml.set("noise", 0.0)
+        gpu.nvml.sleep(400.0)
+        started = gpu.side.meter.start()
+        began = gpu.nvml.monotonic()
         for wait in (0.37, 0.52, 0.44):
-            nvml.sleep(wait)
+            gpu.nvml.sleep(wait)
             joules = started.read().totals["energy_j"]
-            watts = joules / (nvml.monotonic() - began)
+            watts = joules / (gpu.nvml.monotonic() - began)
             assert watts == pytest.approx(281.1, rel=0.02)
 
 
@@ -326,105 +303,86 @@ class TestFaults:
         ],
     )
     def test_a_faulty_counter_makes_the_window_an_error(
-        self,
-        nvml: FakeNvml,
-        side: Side,
-        sampled: Sampled,
-        fault: str,
-        value: float,
-        words: str,
+        self, gpu: Bench, fault: str, value: float, words: str
     ) -> None:
-        started = side.meter.start()
-        sampled.sleep(2.0)
+        started = gpu.side.meter.start()
+        gpu.sleep(2.0)
         assert started.read().totals["energy_j"] > 100.0
-        nvml.set(fault, value)
-        sampled.sleep(1.0)
+        gpu.nvml.set(fault, value)
+        gpu.sleep(1.0)
         with pytest.raises(MeasurementError, match=words):
             started.stop()
 
-    def test_a_stopped_counter_is_not_zero(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        checked(side, sampled)
-        nvml.set("counter", FROZEN)
-        started = side.meter.start()
-        sampled.sleep(2.0)
+    def test_a_stopped_counter_is_not_zero(self, gpu: Bench) -> None:
+        gpu.checked()
+        gpu.nvml.set("counter", FROZEN)
+        started = gpu.side.meter.start()
+        gpu.sleep(2.0)
         assert "energy_j" not in started.read().totals
         with pytest.raises(MeasurementError, match="did not change"):
             started.stop()
-        assert "hardly moves" in checked(side, sampled).source
+        assert "hardly moves" in gpu.checked().source
 
-    def test_a_lost_gpu_opens_no_window(self, nvml: FakeNvml, side: Side) -> None:
-        nvml.set("lost", 1.0)
+    def test_a_lost_gpu_opens_no_window(self, gpu: Bench) -> None:
+        gpu.nvml.set("lost", 1.0)
         with pytest.raises(MeasurementError, match="lost"):
-            side.meter.start()
+            gpu.side.meter.start()
 
     def test_a_hanging_driver_fails_the_window_and_is_used_again_later(
-        self,
-        nvml: FakeNvml,
-        side: Side,
-        sampled: Sampled,
-        monkeypatch: pytest.MonkeyPatch,
+        self, gpu: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(nvml_module, "DEADLINE_S", 0.3)
-        started = side.meter.start()
-        sampled.sleep(2.0)
-        nvml.set("hang", 2.0)
+        started = gpu.side.meter.start()
+        gpu.sleep(2.0)
+        gpu.nvml.set("hang", 2.0)
         began = time.monotonic()
-        for ask in (started.read, started.stop, side.meter.start, side.meter.start):
+        for ask in (started.read, started.stop, gpu.side.meter.start, gpu.side.meter.start):
             with pytest.raises(MeasurementError, match=r"did not answer within 0\.3 s"):
                 ask()
         assert time.monotonic() - began < 3.0
-        nvml.set("hang", 0.0)
+        gpu.nvml.set("hang", 0.0)
         monkeypatch.setattr(nvml_module, "DEADLINE_S", 5.0)
         while time.monotonic() - began < 20.0:
             with suppress(MeasurementError):
-                assert window(side, sampled, 2.0).totals["energy_j"] > 0.0
+                assert gpu.window(2.0).totals["energy_j"] > 0.0
                 return
         pytest.fail("a driver that is back is not asked again")
 
-    def test_after_a_restart_windows_are_measured_again(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        nvml.set("generation", 1.0)
+    def test_after_a_restart_windows_are_measured_again(self, gpu: Bench) -> None:
+        gpu.nvml.set("generation", 1.0)
         with pytest.raises(MeasurementError):
-            side.meter.start()
-        assert window(side, sampled, 2.0).totals["energy_j"] > 100.0
+            gpu.side.meter.start()
+        assert gpu.window(2.0).totals["energy_j"] > 100.0
 
 
 class TestThrottling:
-    def test_each_throttle_reason_counts_the_seconds_it_was_in_force(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        free = window(side, sampled, 4.0)
+    def test_each_throttle_reason_counts_the_seconds_it_was_in_force(self, gpu: Bench) -> None:
+        free = gpu.window(4.0)
         assert all(v == 0.0 for k, v in free.totals.items() if "throttled" in k)
         discover()[0].write(LIMIT, 150)
-        nvml.set("thermal_mhz", 1300.0)
-        sampled.sleep(2.0)
-        hot = window(side, sampled, 4.0)
+        gpu.nvml.set("thermal_mhz", 1300.0)
+        gpu.sleep(2.0)
+        hot = gpu.window(4.0)
         assert hot.totals["throttled_power_s"] == pytest.approx(4.0, abs=0.5)
         assert hot.totals["throttled_thermal_s"] == pytest.approx(4.0, abs=0.5)
         assert hot.totals["throttled_power_brake_s"] == 0.0
 
-    def test_a_board_without_throttle_counters_reports_no_reasons(
-        self, nvml: FakeNvml, opened: Opener, sampled: Sampled
-    ) -> None:
-        nvml.set("no_fields", 1.0)
-        shown = window(opened(), sampled, 2.0)
+    def test_a_board_without_throttle_counters_reports_no_reasons(self, bench: Bench) -> None:
+        bench.nvml.set("no_fields", 1.0)
+        bench.open()
+        shown = bench.window(2.0)
         assert not [name for name in shown.totals if "throttled" in name]
         assert shown.totals["energy_j"] > 0.0
 
 
 class TestEnforcedLimit:
-    def test_each_window_has_the_limit_in_force(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
+    def test_each_window_has_the_limit_in_force(self, gpu: Bench) -> None:
         # nvml.h: nvmlDeviceGetEnforcedPowerLimit is the least of several limiters, a BMC's among them.
-        assert window(side, sampled, 1.0).estimates["enforced_limit_w"].mean == 400
-        nvml.set("enforced_w", 220.0)
-        assert window(side, sampled, 1.0).estimates["enforced_limit_w"].mean == 220
-        nvml.refuse("nvmlDeviceGetEnforcedPowerLimit", 3)
-        assert "enforced_limit_w" not in window(side, sampled, 1.0).estimates
+        assert gpu.window(1.0).estimates["enforced_limit_w"].mean == 400
+        gpu.nvml.set("enforced_w", 220.0)
+        assert gpu.window(1.0).estimates["enforced_limit_w"].mean == 220
+        gpu.nvml.refuse("nvmlDeviceGetEnforcedPowerLimit", 3)
+        assert "enforced_limit_w" not in gpu.window(1.0).estimates
 
     def test_an_observed_cap_ends_the_list_of_power_limits(
         self, nvml: FakeNvml, tmp_path: Path
@@ -451,39 +409,35 @@ class TestForeignLoad:
         side.meter.attribute_to(WorkloadIdentity(processes=lambda: numbers))
         return numbers
 
-    def test_a_restarted_service_keeps_its_owner(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled, served: list[int]
-    ) -> None:
+    def test_a_restarted_service_keeps_its_owner(self, gpu: Bench, served: list[int]) -> None:
         for _ in range(2):
             with sleeping() as server:
                 served[:] = [server]
-                nvml.set("own_pid", float(server))
-                shown = window(side, sampled, 2.0)
+                gpu.nvml.set("own_pid", float(server))
+                shown = gpu.window(2.0)
                 assert shown.totals["foreign_s"] == 0.0
                 assert FOREIGN_LOAD not in shown.notes
 
     def test_another_computing_process_is_foreign_while_it_runs(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled, served: list[int]
+        self, gpu: Bench, served: list[int]
     ) -> None:
         with sleeping() as server, sleeping() as other:
             served[:] = [server]
-            nvml.set("own_pid", float(server))
-            started = side.meter.start()
-            sampled.sleep(1.0)
+            gpu.nvml.set("own_pid", float(server))
+            started = gpu.side.meter.start()
+            gpu.sleep(1.0)
             assert started.read().totals["foreign_s"] == 0.0
-            nvml.set("foreign_pid", float(other))
-            sampled.sleep(1.0)
+            gpu.nvml.set("foreign_pid", float(other))
+            gpu.sleep(1.0)
             assert started.stop().totals["foreign_s"] == pytest.approx(1.0, abs=0.3)
-            assert window(side, sampled, 2.0).totals["foreign_s"] == pytest.approx(2.0, abs=0.3)
+            assert gpu.window(2.0).totals["foreign_s"] == pytest.approx(2.0, abs=0.3)
 
-    def test_our_own_children_are_never_foreign(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
+    def test_our_own_children_are_never_foreign(self, gpu: Bench) -> None:
         with subprocess.Popen(["sleep", "60"]) as child, sleeping() as other:
-            nvml.set("own_pid", float(child.pid))
-            assert window(side, sampled, 1.0).totals["foreign_s"] == 0.0
-            nvml.set("foreign_pid", float(other))
-            assert window(side, sampled, 1.0).totals["foreign_s"] > 0.5
+            gpu.nvml.set("own_pid", float(child.pid))
+            assert gpu.window(1.0).totals["foreign_s"] == 0.0
+            gpu.nvml.set("foreign_pid", float(other))
+            assert gpu.window(1.0).totals["foreign_s"] > 0.5
             child.kill()
 
     @pytest.mark.parametrize(
@@ -495,25 +449,19 @@ class TestForeignLoad:
         ],
     )
     def test_an_undeterminable_owner_is_unknown_and_logged_once(
-        self,
-        nvml: FakeNvml,
-        side: Side,
-        sampled: Sampled,
-        caplog: pytest.LogCaptureFixture,
-        listed: dict[str, float],
-        words: str,
+        self, gpu: Bench, caplog: pytest.LogCaptureFixture, listed: dict[str, float], words: str
     ) -> None:
         for name, pid in listed.items():
-            nvml.set(name, pid)
+            gpu.nvml.set(name, pid)
         for _ in range(3):
-            shown = window(side, sampled, 1.0)
+            shown = gpu.window(1.0)
             assert shown.totals["foreign_s"] == 0.0
             assert words in shown.notes[FOREIGN_LOAD]
         assert len([r for r in caplog.messages if "event=foreign_load_unknown" in r]) == 1
-        nvml.set("busy", 0.0)
-        nvml.set("own_pid", 0.0)
-        sampled.sleep(1.0)
-        assert window(side, sampled, 1.0).notes == {}
+        gpu.nvml.set("busy", 0.0)
+        gpu.nvml.set("own_pid", 0.0)
+        gpu.sleep(1.0)
+        assert gpu.window(1.0).notes == {}
 
 
 @contextmanager
@@ -530,64 +478,58 @@ def sleeping() -> Iterator[int]:
 class TestPowerProfiles:
     """nvmlWorkloadPowerProfileCurrentProfiles_v1_t: enforced after arbitration among those requested."""
 
-    def test_power_profiles_in_force_are_noted_in_every_window(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        assert POWER_PROFILES not in window(side, sampled, 1.0).notes
-        nvml.set("profiles", 7.0)
-        assert window(side, sampled, 1.0).notes[POWER_PROFILES] == "none enforced (mask 0x0)"
-        nvml.set("requested_profiles", 6.0)
-        noted = window(side, sampled, 1.0).notes[POWER_PROFILES]
+    def test_power_profiles_in_force_are_noted_in_every_window(self, gpu: Bench) -> None:
+        assert POWER_PROFILES not in gpu.window(1.0).notes
+        gpu.nvml.set("profiles", 7.0)
+        assert gpu.window(1.0).notes[POWER_PROFILES] == "none enforced (mask 0x0)"
+        gpu.nvml.set("requested_profiles", 6.0)
+        noted = gpu.window(1.0).notes[POWER_PROFILES]
         assert noted == "max-q + compute enforced (mask 0x6)"
 
-    def test_a_changed_power_profile_within_a_window_is_noted(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        nvml.set("profiles", 7.0)
-        started = side.meter.start()
-        nvml.set("requested_profiles", 2.0)
-        sampled.sleep(1.0)
+    def test_a_changed_power_profile_within_a_window_is_noted(self, gpu: Bench) -> None:
+        gpu.nvml.set("profiles", 7.0)
+        started = gpu.side.meter.start()
+        gpu.nvml.set("requested_profiles", 2.0)
+        gpu.sleep(1.0)
         noted = started.stop().notes[POWER_PROFILES]
         assert noted == "none enforced (mask 0x0), then max-q enforced (mask 0x2)"
 
-    def test_our_own_power_profile_is_no_change_and_must_be_enforced(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled
-    ) -> None:
-        assert isinstance(side.meter, GpuMeter)
+    def test_our_own_power_profile_is_no_change_and_must_be_enforced(self, gpu: Bench) -> None:
+        assert isinstance(gpu.side.meter, GpuMeter)
         for name, mask in (("profiles", 7.0), ("profile_conflicts", 5.0)):
-            nvml.set(name, mask)
-        before = window(side, sampled, 1.0).notes[POWER_PROFILES]
+            gpu.nvml.set(name, mask)
+        before = gpu.window(1.0).notes[POWER_PROFILES]
         for profile, mask in (("max-q", 2.0), ("max-p", 1.0)):
-            side.meter.lock.profile = profile
-            nvml.set("requested_profiles", mask)
-            assert window(side, sampled, 1.0).notes[POWER_PROFILES] == before
-        side.meter.lock.profile = "compute"
-        nvml.set("requested_profiles", 5.0)
+            gpu.side.meter.lock.profile = profile
+            gpu.nvml.set("requested_profiles", mask)
+            assert gpu.window(1.0).notes[POWER_PROFILES] == before
+        gpu.side.meter.lock.profile = "compute"
+        gpu.nvml.set("requested_profiles", 5.0)
         with pytest.raises(SettingContested, match=r"is compute, and the driver enforces max-p"):
-            window(side, sampled, 1.0)
-        side.meter.lock.profile = "max-p"
-        assert "compute enforced" in window(side, sampled, 1.0).notes[POWER_PROFILES]
+            gpu.window(1.0)
+        gpu.side.meter.lock.profile = "max-p"
+        assert "compute enforced" in gpu.window(1.0).notes[POWER_PROFILES]
 
 
 class TestDetaching:
     """A GPU reset, a change of MIG mode and a driver upgrade need every handle closed."""
 
     def test_an_idle_agent_closes_the_driver_and_reopens_it_later(
-        self, nvml: FakeNvml, side: Side, sampled: Sampled, tmp_path: Path
+        self, gpu: Bench, tmp_path: Path
     ) -> None:
-        assert window(side, sampled, 1.0).totals
+        assert gpu.window(1.0).totals
         assert pynvml.nvmlDeviceGetCount() == 2
         (tmp_path / DETACHED).touch()
-        sampled.sleep(2.0)
+        gpu.sleep(2.0)
         with pytest.raises(pynvml.NVMLError, match="Uninitialized"):
             pynvml.nvmlDeviceGetCount()
         with pytest.raises(MeasurementError, match="detached") as caught:
-            side.meter.start()
+            gpu.side.meter.start()
         assert "--lift" in caught.value.hint
         with pytest.raises(pynvml.NVMLError, match="Uninitialized"):
             pynvml.nvmlDeviceGetCount()
         (tmp_path / DETACHED).unlink()
-        assert window(side, sampled, 1.0).totals["energy_j"] > 0.0
+        assert gpu.window(1.0).totals["energy_j"] > 0.0
 
 
 class TestOpening:
@@ -730,48 +672,36 @@ class TestFollowing:
             assert nvml.get("clock_mhz") == mhz
 
     def test_the_ladder_ends_at_the_clock_reached_at_the_baseline(
-        self,
-        nvml: FakeNvml,
-        knobs: FollowedKnobs,
-        lock: ClockLock,
-        memory: Memory,
-        sampled: Sampled,
-        opened: Opener,
+        self, bench: Bench, nvml: FakeNvml, knobs: FollowedKnobs, lock: ClockLock, memory: Memory
     ) -> None:
         nvml.set("reach_mhz", 1260.0)
-        sampled.sleep(2.0)
+        bench.sleep(2.0)
         assert max(v for v in knobs.left()[0].knob(CLOCK).values if v != 1410) == 1395
-        meter = opened().meter
+        meter = bench.open().meter
         assert isinstance(meter, GpuMeter)
         meter.lock = lock
         for load, most in ((0.5, 1395), (1.0, 1260)):
             nvml.set("load", load)
-            sampled.sleep(2.0)
+            bench.sleep(2.0)
             started = meter.start()
             for _ in range(6):
-                sampled.sleep(0.5)
+                bench.sleep(0.5)
                 started.read()
             started.stop()
             ladder = knobs.left()[0].knob(CLOCK).values
             assert (ladder[-1], ladder[-2]) == (1410, most)
 
     def test_a_lost_lock_is_written_again_once_and_then_left_to_the_other_program(
-        self,
-        nvml: FakeNvml,
-        knobs: FollowedKnobs,
-        direct: Direct,
-        lock: ClockLock,
-        sampled: Sampled,
-        opened: Opener,
+        self, bench: Bench, nvml: FakeNvml, knobs: FollowedKnobs, direct: Direct, lock: ClockLock
     ) -> None:
         # `nvidia-smi -rgc`, and an administrator's own lock.
-        meter = opened().meter
+        meter = bench.open().meter
         assert isinstance(meter, GpuMeter)
         meter.lock = lock
 
         def measured() -> None:
             started = meter.start()
-            sampled.sleep(2.0)
+            bench.sleep(2.0)
             started.stop()
 
         knobs.apply({CLOCK: 1005})
@@ -821,23 +751,18 @@ class TestFollowing:
         with pytest.raises(DeviceLost):
             knobs.apply({CLOCK: 1005})
 
-    def test_a_window_above_the_locked_clock_is_void(
-        self,
-        nvml: FakeNvml,
-        opened: Opener,
-        sampled: Sampled,
-    ) -> None:
-        side = opened()
+    def test_a_window_above_the_locked_clock_is_void(self, bench: Bench) -> None:
+        side = bench.open()
         meter = side.meter
         assert isinstance(meter, GpuMeter)
         meter.lock.mhz = 1005
         started = meter.start()
-        sampled.sleep(1.0)
+        bench.sleep(1.0)
         with pytest.raises(MeasurementError, match="1410 MHz under load, above its lock of 1005"):
             started.stop()
         discover()[0].write(CLOCK, 1005)
-        sampled.sleep(3.0)
-        assert window(side, sampled, 1.0).totals
+        bench.sleep(3.0)
+        assert bench.window(1.0).totals
 
     def test_a_released_gpu_has_the_drivers_clocks(
         self, nvml: FakeNvml, knobs: FollowedKnobs, lock: ClockLock
