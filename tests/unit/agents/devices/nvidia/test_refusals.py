@@ -12,6 +12,8 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, discover
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
+pytestmark = pytest.mark.usefixtures("sparse_check")
+
 CODES = [*(code for code in range(1, 30) if code != 5), 999]
 READS = (
     "nvmlDeviceGetArchitecture",

@@ -19,6 +19,8 @@ from agents.target.side import Side
 from tests.nvml.fake import A100, FakeNvml
 from tuner.core import FOREIGN_LOAD, ActuationError, MeasurementError
 
+pytestmark = pytest.mark.usefixtures("sparse_check")
+
 OPTIONAL = [
     "nvmlDeviceGetArchitecture",
     "nvmlDeviceGetClock",
