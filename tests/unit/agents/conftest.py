@@ -20,9 +20,7 @@ def bench(tmp_path: Path) -> Bench:
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
-    for process in site.processes:
-        process.kill()
-        process.wait()
+    site.close()
 
 
 @pytest.fixture

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import agents
+from agents.actuator_client.client import RemoteKnobs, open_remote
 from agents.actuator_client.line import ActuatorClient
 from agents.devices.fake import knobs as fake
 from tests.actuation import answers
+from tests.builders import Time
+from tuner.cli.app import main as jouletune
 
 GPU = "GPU-1"
 CLOCK, LIMIT = "gpu.clock_mhz", "gpu.power_limit_w"
@@ -32,6 +35,7 @@ class Site:
         self.config = folder / "actuator.toml"
         self.socket = folder / "socket"
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.remotes: list[RemoteKnobs] = []
         fake.save(self.hardware, fake.blank(GPU))
         self.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
 
@@ -63,6 +67,31 @@ class Site:
         process = self.start()
         self.until(lambda: answers(self.socket))
         return process
+
+    def close(self) -> None:
+        for remote in self.remotes:
+            remote.close()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def remote(self) -> RemoteKnobs:
+        """Return an agent's connection, closed with the site at the latest."""
+        self.remotes.append(open_remote(self.socket, GPU, Time()))
+        return self.remotes[-1]
+
+    def console(self, *words: str) -> int:
+        return jouletune(["actuator", *words, "--config", str(self.config)])
+
+    def killed_in_a_trial(self) -> None:
+        """Leave the device altered, like an actuator that was killed in a trial."""
+        process = self.serve()
+        remote = self.remote()
+        remote.apply(TRIED)
+        process.kill()
+        process.wait()
+        remote.close()
+        assert self.values == FACTORY | TRIED
 
     def until(self, what: Callable[[], object]) -> None:
         end = time.monotonic() + 20.0

@@ -9,11 +9,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from agents.actuator_client.client import DETACHED, open_remote
-from tests.builders import Time
+from agents.actuator_client.client import DETACHED
 from tests.processes import children, gone, until
 from tests.unit.agents.actuator.site import FACTORY, GPU, HERE, LIMIT, TRIED, Site
-from tuner.cli.app import main as jouletune
 from tuner.core import Conflict, DeviceLost
 
 
@@ -24,25 +22,19 @@ from tuner.core import Conflict, DeviceLost
 def test_a_device_that_answers_later_is_put_back_then(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
-    remote.apply(TRIED)
-    process.kill()
-    process.wait()
-    remote.close()
+    site.killed_in_a_trial()
     away = site.hardware.rename(site.folder / "away")
     site.serve()
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    assert site.console("status") == 0
     assert f"{GPU}: the device is missing" in capsys.readouterr().out
     file = site.folder / "jouletune.prom"
-    assert jouletune(["actuator", "metrics", str(file), "--config", str(site.config)]) == 0
+    assert site.console("metrics", str(file)) == 0
     assert f'jouletune_device_wrong{{device="{GPU}"}} 1.0' in file.read_text()
     away.rename(site.hardware)
     site.until(lambda: site.shows(GPU))
     assert site.values == FACTORY
-    late = open_remote(site.socket, GPU, Time())
+    late = site.remote()
     late.apply(TRIED)
-    late.close()
 
 
 @pytest.mark.promise(
@@ -53,7 +45,7 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     """The driver's process is killed; the kernel completes its write later."""
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 2.0")
     site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     site.fault({LIMIT: "late"})
     with pytest.raises(DeviceLost, match="did not answer"):
         remote.apply(TRIED)
@@ -65,7 +57,6 @@ def test_a_write_that_lands_after_the_restore_is_undone(site: Site) -> None:
     site.until(lambda: not list((site.folder / "state").glob("GPU-*")))
     assert site.values == FACTORY
     assert (site.folder / "hardware.landed").exists()
-    remote.close()
 
 
 @pytest.mark.promise("an operator stops everything")
@@ -75,41 +66,34 @@ def test_detached_devices_are_restored_and_no_process_has_their_driver_open(
 ) -> None:
     """A GPU reset, a change of MIG mode and a driver upgrade are refused while any process has a handle."""
 
-    def console(*words: str) -> int:
-        return jouletune(["actuator", *words, "--config", str(site.config)])
-
     process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.hold(TRIED, "s1", 1, 1000.0)
     drivers = children(process.pid)
     assert drivers
-    assert console("detach") == 0
+    assert site.console("detach") == 0
     assert "drivers are released" in capsys.readouterr().out
     assert site.values == FACTORY
     assert site.socket.with_name(DETACHED).exists()
     until(lambda: gone(*drivers), "a driver's process still has its files")
     assert not children(process.pid)
-    assert console("status") == 0
+    assert site.console("status") == 0
     until(lambda: not children(process.pid), "a driver's process still has its files")
     with pytest.raises(Conflict, match="restore --all --lift"):
         remote.apply(TRIED)
-    assert console("restore", "--all", "--lift") == 0
+    assert site.console("restore", "--all", "--lift") == 0
     assert not site.socket.with_name(DETACHED).exists()
     remote.apply(TRIED)
-    remote.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
 def test_an_emergency_stop_holds_until_it_is_lifted(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def console(*words: str) -> int:
-        return jouletune(["actuator", *words, "--config", str(site.config)])
-
     process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.hold(TRIED, "s1", 1, 1000.0)
-    assert console("restore", "--all", "--stay") == 0
+    assert site.console("restore", "--all", "--stay") == 0
     assert site.values == FACTORY
     assert "until `jouletune actuator restore --all --lift`" in capsys.readouterr().out
     process.kill()
@@ -119,20 +103,19 @@ def test_an_emergency_stop_holds_until_it_is_lifted(
         remote.apply(TRIED)
     with pytest.raises(Conflict, match="restore --all --lift"):
         remote.hold(TRIED, "s1", 1, 1000.0)
-    assert console("status") == 0
+    assert site.console("status") == 0
     assert "all devices stay at their original settings" in capsys.readouterr().out
     assert site.values == FACTORY
-    assert console("restore", "--all", "--lift") == 0
+    assert site.console("restore", "--all", "--lift") == 0
     remote.apply(TRIED)
-    assert console("restore", "--all") == 0
+    assert site.console("restore", "--all") == 0
     assert site.values == FACTORY
     remote.apply(TRIED)
-    remote.close()
 
 
 def test_an_emergency_stop_needs_no_actuator_that_runs(site: Site) -> None:
     process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply(TRIED)
     process.kill()
     process.wait()
@@ -151,7 +134,6 @@ def test_an_emergency_stop_needs_no_actuator_that_runs(site: Site) -> None:
             remote.apply(TRIED)
         process.kill()
         process.wait()
-    remote.close()
 
 
 @pytest.mark.parametrize(
@@ -159,4 +141,4 @@ def test_an_emergency_stop_needs_no_actuator_that_runs(site: Site) -> None:
     [["--stay"], ["--lift"], ["--all", "--stay", "--lift"], [GPU, "--all"], [GPU, "--stay"]],
 )
 def test_only_a_stop_of_all_devices_blocks_changes(site: Site, words: list[str]) -> None:
-    assert jouletune(["actuator", "restore", *words, "--config", str(site.config)]) == 2
+    assert site.console("restore", *words) == 2

@@ -25,7 +25,6 @@ from agents.actuator_client.line import ActuatorClient
 from agents.devices.fake import knobs as fake
 from agents.host.machine import HostClock
 from tests.actuation import answers
-from tests.builders import Time
 from tests.ledger import root_process
 from tests.processes import proc
 from tests.unit.agents.actuator.site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
@@ -38,7 +37,7 @@ MOST_MIB = 40
 
 def test_the_actuator_is_small_and_restores_at_its_end(site: Site) -> None:
     process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply(TRIED)
     remote.hold(TRIED, "s1", 1, 1000.0)
     assert site.values == {**FACTORY, **TRIED}
@@ -48,12 +47,11 @@ def test_the_actuator_is_small_and_restores_at_its_end(site: Site) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.wait(10.0) == 0
     assert site.values == FACTORY
-    remote.close()
 
 
 def test_a_killed_actuator_leaves_the_restore_to_the_next_one(site: Site) -> None:
     process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply(TRIED)
     process.kill()
     process.wait()
@@ -61,7 +59,6 @@ def test_a_killed_actuator_leaves_the_restore_to_the_next_one(site: Site) -> Non
     for _ in range(2):
         assert site.start("restore").wait(20.0) == 0
         assert site.values == FACTORY
-    remote.close()
 
 
 def test_an_administrator_takes_devices_out_of_their_budgets(
@@ -88,12 +85,7 @@ def test_an_administrator_takes_devices_out_of_their_budgets(
 
 
 def test_restore_reports_by_its_code_that_something_is_left(site: Site) -> None:
-    process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
-    remote.apply(TRIED)
-    process.kill()
-    process.wait()
-    remote.close()
+    site.killed_in_a_trial()
     site.fault({CLOCK: "refuse"})
     assert site.start("restore").wait(20.0) == 1
     assert site.values == {**FACTORY, CLOCK: 810}
@@ -103,14 +95,13 @@ def test_restore_reports_by_its_code_that_something_is_left(site: Site) -> None:
 def test_a_driver_that_hangs_does_not_hang_it(site: Site) -> None:
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', "deadline_s = 0.3")
     site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     site.fault({CLOCK: "hang"})
     with pytest.raises(DeviceLost, match="did not answer"):
         remote.apply(TRIED)
     assert remote.read()[LIMIT] == 400
     site.fault({})
     site.until(lambda: site.values == FACTORY)
-    remote.close()
 
 
 def test_two_actuators_do_not_run_at_once(site: Site) -> None:
@@ -132,7 +123,7 @@ def test_two_actuators_do_not_run_at_once(site: Site) -> None:
 def test_a_configuration_that_cannot_be_read_is_refused_after_all_was_put_back(
     site: Site, more: str, says: str
 ) -> None:
-    killed_in_a_trial(site)
+    site.killed_in_a_trial()
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }', more)
     # As under systemd: an unreadable configuration does not name the journal's folder.
     assert site.start(STATE_DIRECTORY=str(site.folder / "state")).wait(20.0) == 2
@@ -152,9 +143,9 @@ def test_a_grant_that_fits_nothing_is_an_error_and_ends_nothing_else(
 ) -> None:
     site.configure(grant)
     site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply({LIMIT: 250})
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1
+    assert site.console("status") == 1
     shown = capsys.readouterr().out
     assert "error: GPU-1: gpu.clock" in shown and says in shown
     assert "may be set: gpu.power_limit_w 150 to 350" in shown
@@ -164,18 +155,6 @@ def test_a_grant_that_fits_nothing_is_an_error_and_ends_nothing_else(
         findings = [f for f in doctor.examine(site.folder, "") if f.about == "actuator: grants"]
     (finding,) = findings
     assert not finding.there and says in finding.seen and "actuator.toml" in finding.hint
-    remote.close()
-
-
-def killed_in_a_trial(site: Site) -> None:
-    """Leave a device altered, like an actuator that was killed in a trial."""
-    process = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
-    remote.apply(TRIED)
-    process.kill()
-    process.wait()
-    remote.close()
-    assert site.values == {**FACTORY, **TRIED}
 
 
 def test_a_restore_needs_only_the_journal(site: Site) -> None:
@@ -183,14 +162,14 @@ def test_a_restore_needs_only_the_journal(site: Site) -> None:
     site.configure('"gpu.clock_mhz" = { min = 600, max = 1410 }')
     with site.config.open("a") as file:
         file.write('[device.failsafe]\n"gpu.power_limit_w" = 350\n')
-    killed_in_a_trial(site)
+    site.killed_in_a_trial()
     site.config.unlink()
     assert site.start("restore").wait(20.0) == 0
     assert site.values == {**FACTORY, LIMIT: 350}
 
 
 def test_on_a_read_only_disk_the_device_is_restored_too(site: Site) -> None:
-    killed_in_a_trial(site)
+    site.killed_in_a_trial()
     state = site.folder / "state"
     site.config.write_text("this is = no TOML at all")
     with read_only(state):
@@ -203,7 +182,7 @@ def test_on_a_read_only_disk_the_device_is_restored_too(site: Site) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
 def test_the_folder_is_that_of_the_last_serve_unless_one_is_given(site: Site) -> None:
-    killed_in_a_trial(site)
+    site.killed_in_a_trial()
     bare = [sys.executable, "-m", "agents.actuator.main", "restore"]
     environ = {k: v for k, v in os.environ.items() if k != "STATE_DIRECTORY"}
     environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(HERE)}
@@ -215,7 +194,7 @@ def test_the_folder_is_that_of_the_last_serve_unless_one_is_given(site: Site) ->
 
 
 def test_a_file_in_place_of_the_folder_is_refused_after_all_was_put_back(site: Site) -> None:
-    killed_in_a_trial(site)
+    site.killed_in_a_trial()
     command = [sys.executable, "-m", "agents.actuator.main", "restore", str(site.config)]
     environ = {
         "PYTHONSAFEPATH": "1",
@@ -231,7 +210,7 @@ def test_two_actuators_with_different_folders_share_no_device(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply(TRIED)
     second = tmp_path / "second.toml"
     text = site.config.read_text().replace("/state", "/other").replace("/socket", "/second")
@@ -262,10 +241,10 @@ def test_a_removed_socket_is_made_again(site: Site) -> None:
 def test_without_its_journal_nothing_is_called_the_original(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed_in_a_trial(site)
+    site.killed_in_a_trial()
     shutil.rmtree(site.folder / "state")
     site.serve()
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    assert site.console("status") == 0
     shown = capsys.readouterr().out
     assert "deleted" in shown and "unknown" in shown and "original" not in shown
     assert site.values == FACTORY, "its defaults, as for a damaged journal"
@@ -274,11 +253,11 @@ def test_without_its_journal_nothing_is_called_the_original(
 def test_without_a_journal_after_a_boot_a_limit_other_than_the_default_is_not_the_original(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed_in_a_trial(site)
+    site.killed_in_a_trial()
     shutil.rmtree(site.folder / "state")
     (Path(os.environ["JOULETUNE_RUN"]) / "journal" / GPU).unlink()
     site.serve()
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    assert site.console("status") == 0
     shown = capsys.readouterr().out
     assert "gpu.power_limit_w was 250 when first read, its default is 400" in shown
     assert "original" not in shown
@@ -305,21 +284,20 @@ def test_the_socket_is_its_groups_alone(site: Site) -> None:
 
 def test_the_console_shows_the_progress(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply(TRIED)
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 0
+    assert site.console("status") == 0
     shown = capsys.readouterr().out
     assert "GPU-1" in shown and "trial" in shown and "gpu.clock_mhz=810" in shown
     assert "may be set: gpu.clock_mhz 630 to 1410, gpu.power_limit_w 150 to 350" in shown
     assert "no device matches" not in shown
     with site.config.open("a") as file:
         file.write('[[device]]\nmatch = "GPU-7*"\n')
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1
+    assert site.console("status") == 1
     assert "no device matches 'GPU-7*'; there are: GPU-1" in capsys.readouterr().out
     assert jouletune(["actuator", "status", "--socket", str(site.socket), "--json"]) == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
     assert (device["level"], device["values"][LIMIT]) == ("trial", 250)
-    remote.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores")
@@ -327,7 +305,7 @@ def test_an_operator_ends_a_pause_while_it_runs(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply(TRIED)
     state = fake.load(site.hardware)
     state["devices"][GPU]["values"][LIMIT] = 222
@@ -338,14 +316,14 @@ def test_an_operator_ends_a_pause_while_it_runs(
     message = str(refused.value)
     assert "another program set gpu.power_limit_w to 222 instead of 250" in message
     assert f"jouletune actuator restore {GPU}" in message
-    assert jouletune(["actuator", "restore", GPU, "--config", str(site.config)]) == 0
+    assert site.console("restore", GPU) == 0
     assert capsys.readouterr().out == f"{GPU}: original\n"
     remote.apply(TRIED)
     remote.release()
     assert site.values == {**FACTORY, LIMIT: 222}
     remote.close()
     site.fault({CLOCK: "refuse"})
-    assert jouletune(["actuator", "restore", "GPU-9", "--config", str(site.config)]) != 0
+    assert site.console("restore", "GPU-9") != 0
     assert "there is no device 'GPU-9'" in capsys.readouterr().err
 
 
@@ -375,7 +353,7 @@ def test_a_device_that_hangs_holds_up_no_other(site: Site) -> None:
 
 def test_prometheus_shows_the_applied_settings(site: Site) -> None:
     file, process = site.folder / "jouletune.prom", site.serve()
-    remote = open_remote(site.socket, GPU, Time())
+    remote = site.remote()
     remote.apply(TRIED)
     command = ["actuator", "metrics", str(file), "--config", str(site.config)]
     assert jouletune(command) == 0
@@ -397,7 +375,7 @@ def test_prometheus_shows_the_applied_settings(site: Site) -> None:
 def test_without_an_actuator_the_console_reports_that(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert jouletune(["actuator", "status", "--config", str(site.config)]) == 1
+    assert site.console("status") == 1
     assert "does not answer" in capsys.readouterr().err
 
 
