@@ -41,7 +41,15 @@ from tuner.core import (
 
 HEAVY = ("torch", "numpy", "sqlalchemy", "scipy", "pandas", "botorch", "fastapi")
 A100 = Attachment("simulated:a100")
+ORIN = Attachment("simulated:orin")
 DEVICE = "simulated-a100@host"
+
+
+def configured(folder: Path, *devices: Attachment, **terms: Any) -> AgentConfig:  # noqa: ANN401
+    """Return the configuration of an agent with a token, whose tuner does not answer."""
+    (folder / "token").write_text("secret")
+    given = {"tuner": "http://127.0.0.1:9", "token_file": folder / "token", **terms}
+    return AgentConfig(state_dir=folder / "state", devices=devices or (A100,), **given)
 
 
 def test_the_agent_stays_light() -> None:
@@ -90,16 +98,8 @@ def test_ids_are_stable_unlike_and_fit_for_a_url() -> None:
 def test_a_device_that_cannot_be_opened_ends_the_agent_at_its_start(
     tmp_path: Path, attachment: Attachment, message: str
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    config = AgentConfig(
-        tuner="http://127.0.0.1:9",
-        token_file=token,
-        state_dir=tmp_path / "state",
-        devices=(A100, attachment),
-    )
     with pytest.raises(InvalidInput, match=message):
-        serve(config, threading.Event())
+        serve(configured(tmp_path, A100, attachment), threading.Event())
 
 
 def test_a_device_that_cannot_be_parked_is_closed_and_ends_the_agent_at_its_start(
@@ -107,35 +107,19 @@ def test_a_device_that_cannot_be_parked_is_closed_and_ends_the_agent_at_its_star
 ) -> None:
     rig = Rig(tmp_path)
     monkeypatch.setattr(agents.main, "open_target", lambda *_: rig.target)
-    (tmp_path / "token").write_text("secret")
-    config = AgentConfig(
-        tuner="http://127.0.0.1:9",
-        token_file=tmp_path / "token",
-        state_dir=tmp_path / "state",
-        devices=(Attachment("fake", "served", park_after_s=30.0, park_added_ms=600.0),),
-    )
+    parked = Attachment("fake", "served", park_after_s=30.0, park_added_ms=600.0)
     with raised(InvalidInput, "park_after_s needs a workload"):
-        serve(config, threading.Event())
+        serve(configured(tmp_path, parked), threading.Event())
     assert sorted(rig.closed) == ["device", "workload"]
 
 
 def test_a_missing_token_ends_the_agent(tmp_path: Path) -> None:
-    config = AgentConfig(
-        token_file=tmp_path / "nowhere", state_dir=tmp_path / "state", devices=(A100,)
-    )
     with raised(Unauthorised, "nowhere"):
-        serve(config, threading.Event())
+        serve(configured(tmp_path, token_file=tmp_path / "nowhere"), threading.Event())
 
 
 def test_a_stop_ends_the_agent_though_no_tuner_is_there(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    config = AgentConfig(
-        tuner="http://127.0.0.1:9",
-        token_file=token,
-        state_dir=tmp_path / "state",
-        devices=(A100,),
-    )
+    config = configured(tmp_path)
     stop = threading.Event()
     failed: list[BaseException] = []
 
@@ -155,14 +139,6 @@ def test_a_stop_ends_the_agent_though_no_tuner_is_there(tmp_path: Path) -> None:
 def test_a_device_loop_that_fails_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    config = AgentConfig(
-        tuner="http://127.0.0.1:9",
-        token_file=token,
-        state_dir=tmp_path / "state",
-        devices=(A100, Attachment("simulated:orin")),
-    )
     stop = threading.Event()
     steps: list[str] = []
     step = DeviceAgent.step
@@ -177,7 +153,7 @@ def test_a_device_loop_that_fails_does_not_stop_the_others(
 
     monkeypatch.setattr(DeviceAgent, "step", broken)
     with raised(TuningError, "simulated-a100@"):
-        serve(config, stop)
+        serve(configured(tmp_path, A100, ORIN), stop)
     assert steps.count("simulated-a100") == 1
 
 
@@ -185,9 +161,6 @@ def test_a_device_loop_that_fails_does_not_stop_the_others(
 def test_agent_and_devices_are_called_by_the_name_that_is_given_or_the_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: str
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    config = AgentConfig(name=name, token_file=token, state_dir=tmp_path / "state", devices=(A100,))
     stop = threading.Event()
     met: list[tuple[str, str]] = []
 
@@ -196,7 +169,7 @@ def test_agent_and_devices_are_called_by_the_name_that_is_given_or_the_hosts(
         stop.set()
 
     monkeypatch.setattr(DeviceAgent, "step", step)
-    serve(config, stop)
+    serve(configured(tmp_path, name=name), stop)
     assert met == [(f"simulated-a100@{shown}", f"agent@{shown}")]
 
 
@@ -208,15 +181,6 @@ def test_a_device_that_answers_later_is_worked_when_it_does(
     target = open_target(A100, DEVICE, 0, tmp_path / "state", Path("/"))
     held = target.read()
     target.apply(before)
-    token = tmp_path / "token"
-    token.write_text("secret")
-    config = AgentConfig(
-        name="host",
-        token_file=token,
-        state_dir=tmp_path / "state",
-        devices=(A100, Attachment("simulated:orin")),
-        root=tmp_path,
-    )
     opened = threading.Event()
     stop = threading.Event()
     open = catalogue.open_device
@@ -238,7 +202,7 @@ def test_a_device_that_answers_later_is_worked_when_it_does(
     monkeypatch.setattr(DeviceAgent, "step", step)
     ended = threading.Timer(30.0, stop.set)
     ended.start()
-    serve(config, stop)
+    serve(configured(tmp_path, A100, ORIN, name="host", root=tmp_path), stop)
     ended.cancel()
     assert steps[0][0] == "simulated-orin@host"
     assert steps[-1] == (DEVICE, held)
@@ -247,9 +211,6 @@ def test_a_device_that_answers_later_is_worked_when_it_does(
 def test_an_agent_none_of_whose_devices_answers_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret")
-    config = AgentConfig(token_file=token, state_dir=tmp_path / "state", devices=(A100,))
     stop = threading.Event()
     tries: list[str] = []
 
@@ -260,7 +221,7 @@ def test_an_agent_none_of_whose_devices_answers_waits_for_them(
         raise DeviceLost("it does not answer")
 
     monkeypatch.setattr(catalogue, "open_device", away)
-    serve(config, stop)
+    serve(configured(tmp_path), stop)
     assert len(tries) >= 3
     assert "event=not_opened" in caplog.text
 
