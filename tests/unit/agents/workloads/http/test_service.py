@@ -166,25 +166,39 @@ def service() -> Iterator[Service]:
         yield serving
 
 
-def opened(folder: Path, service: Service, more: str = "", **changes: str) -> Side:
-    text = FILE.format(url=service.url) + more
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new)
-    return reopened(folder, text)
+class Opening:
+    """Opens the service by its file, or by another text, and closes all of it in the end."""
 
+    def __init__(self, folder: Path, service: Service) -> None:
+        self.file = folder / "thumbnails.toml"
+        self.text = FILE.format(url=service.url)
+        self.sides: list[Side] = []
 
-def reopened(folder: Path, text: str) -> Side:
-    file = folder / "thumbnails.toml"
-    file.write_text(text)
-    return open_workload(f"service:{file}", seed=0, state_dir=folder, clock=Wall())
+    def __call__(self, more: str = "", **changes: str) -> Side:
+        text = self.text + more
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        return self.by(text)
+
+    def by(self, text: str) -> Side:
+        self.file.write_text(text)
+        spec, folder = f"service:{self.file}", self.file.parent
+        self.sides.append(open_workload(spec, seed=0, state_dir=folder, clock=Wall()))
+        return self.sides[-1]
 
 
 @pytest.fixture
-def side(service: Service, tmp_path: Path) -> Iterator[Side]:
-    attached = opened(tmp_path, service)
-    yield attached
-    attached.close()
+def opened(service: Service, tmp_path: Path) -> Iterator[Opening]:
+    opening = Opening(tmp_path, service)
+    yield opening
+    for side in opening.sides:
+        side.close()
+
+
+@pytest.fixture
+def side(opened: Opening) -> Side:
+    return opened()
 
 
 @pytest.fixture
@@ -228,21 +242,19 @@ def test_unchanged_values_are_not_sent(side: Side, service: Service) -> None:
     assert service.codec == "small"
 
 
-def test_a_knob_may_be_yes_or_no(service: Service, tmp_path: Path) -> None:
+def test_a_knob_may_be_yes_or_no(opened: Opening, service: Service) -> None:
     service.config = {"pool": {"workers": True}}
-    side = opened(tmp_path, service, **{"[1, 2, 4]\ndefault = 4": "[false, true]\ndefault = true"})
+    side = opened(**{"[1, 2, 4]\ndefault = 4": "[false, true]\ndefault = true"})
     side.actuator.apply({"workers": False})
     assert service.asked == [("POST", "/config", {"pool": {"workers": False}})]
     assert side.actuator.read()["workers"] is False
-    side.close()
 
 
-def test_a_change_that_takes_a_while_is_waited_for(service: Service, tmp_path: Path) -> None:
-    side = opened(tmp_path, service, **{"seconds = 0.2": "seconds = 60"})
+def test_a_change_that_takes_a_while_is_waited_for(opened: Opening, service: Service) -> None:
+    side = opened(**{"seconds = 0.2": "seconds = 60"})
     service.late = 4  # `apply` reads first
     side.actuator.apply({"workers": 1})
     assert side.actuator.read()["workers"] == 1
-    side.close()
 
 
 def test_a_change_that_does_not_take_effect_in_time_is_an_error(
@@ -276,17 +288,17 @@ def test_unreadable_input_is_reported(
         side.actuator.read()
 
 
-def test_a_service_without_an_answer_is_lost(service: Service, side: Side, tmp_path: Path) -> None:
+def test_a_service_without_an_answer_is_lost(side: Side, opened: Opening) -> None:
     text = FILE.format(url="http://127.0.0.1:1")
     with raised(DeviceLost, "http://127.0.0.1:1"):
-        reopened(tmp_path, text)
+        opened.by(text)
 
 
 @pytest.mark.parametrize("load", ["", LOAD])
 def test_a_service_that_starts_answers_a_request_of_its_load_or_shows_its_metrics(
-    load: str, service: Service, tmp_path: Path
+    load: str, opened: Opening, service: Service
 ) -> None:
-    side = opened(tmp_path, service, load)
+    side = opened(load)
     assert isinstance(side.actuator, Serves)
     before = service.answered
     side.actuator.demand_answer()
@@ -294,7 +306,6 @@ def test_a_service_that_starts_answers_a_request_of_its_load_or_shows_its_metric
     service.gone = service.refused = True
     with raised(ActuationError, "thumbnails"):
         side.actuator.demand_answer()
-    side.close()
 
 
 def test_figures_are_those_of_the_labels_in_milliseconds(side: Side, service: Service) -> None:
@@ -339,25 +350,20 @@ def test_a_restart_is_detected_by_the_start_time(side: Side, service: Service) -
     assert side.actuator.incarnation() not in ("", first)
 
 
-def test_a_service_need_not_report_its_process(service: Service, tmp_path: Path) -> None:
+def test_a_service_need_not_report_its_process(opened: Opening, service: Service) -> None:
     service.tells_process = False
-    side = opened(tmp_path, service)
+    side = opened()
     assert not isinstance(side.actuator, Restartable)
     assert "process_cpu_seconds_total (with its # TYPE)" in side.cannot["cpu_time_ms"]
     assert "cpu_s" not in side.meter.start().stop().totals
-    side.close()
 
 
-def test_a_service_that_always_has_work_has_a_rate_but_no_load(
-    service: Service, tmp_path: Path
-) -> None:
-    side = opened(tmp_path, service)
+def test_a_service_that_always_has_work_has_a_rate_but_no_load(opened: Opening) -> None:
+    side = opened()
     assert "arrival_rate_per_s" in {metric.name for metric in side.metrics}
-    side.close()
-    busy = reopened(tmp_path, "always_busy = true\n" + FILE.format(url=service.url))
+    busy = opened.by("always_busy = true\n" + opened.text)
     names = {metric.name for metric in busy.metrics}
     assert "arrival_rate_per_s" not in names and "throughput_per_s" in names
-    busy.close()
 
 
 @pytest.mark.parametrize(
@@ -368,14 +374,14 @@ def test_a_service_that_always_has_work_has_a_rate_but_no_load(
     ],
 )
 def test_an_unreported_metric_is_answered_with_the_reported_ones(
-    service: Service, tmp_path: Path, old: str, new: str, there: str
+    opened: Opening, old: str, new: str, there: str
 ) -> None:
     with raised(InvalidInput, new, there):
-        opened(tmp_path, service, **{old: new})
+        opened(**{old: new})
 
 
-def test_our_load_takes_the_place_of_the_histogram(service: Service, tmp_path: Path) -> None:
-    side = opened(tmp_path, service, LOAD)
+def test_our_load_takes_the_place_of_the_histogram(opened: Opening, service: Service) -> None:
+    side = opened(LOAD)
     window = side.meter.start()
     deadline = time.monotonic() + 60.0
     while service.answered < 60 and time.monotonic() < deadline:
@@ -386,18 +392,16 @@ def test_our_load_takes_the_place_of_the_histogram(service: Service, tmp_path: P
     assert reading.estimates["latency_mean_ms"].mean > 0.0
     assert side.source == "our load generator, closed loop of 2"
     assert "arrival_rate_per_s" not in {metric.name for metric in side.metrics}
-    side.close()
 
 
 def test_with_our_load_neither_metrics_nor_knobs_are_needed(
-    service: Service, tmp_path: Path
+    opened: Opening, service: Service
 ) -> None:
     text = f'name = "plain"\nurl = "{service.url}"\n{LOAD}'
-    side = reopened(tmp_path, text.replace("callers = 2", "rate_per_s = 50"))
+    side = opened.by(text.replace("callers = 2", "rate_per_s = 50"))
     assert side.space == Space(())
     assert side.version == "unknown"
     assert "arrival_rate_per_s" in {metric.name for metric in side.metrics}
-    side.close()
 
 
 @pytest.mark.parametrize(
@@ -431,11 +435,11 @@ def test_with_our_load_neither_metrics_nor_knobs_are_needed(
     ],
 )
 def test_an_invalid_entry_is_refused_with_its_place(
-    service: Service, tmp_path: Path, old: str, new: str, why: str
+    opened: Opening, old: str, new: str, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
-        opened(tmp_path, service, **{old: new})
-    assert str(tmp_path / "thumbnails.toml") in caught.value.message
+        opened(**{old: new})
+    assert str(opened.file) in caught.value.message
 
 
 def test_a_text_that_must_be_filled_has_no_empty_default() -> None:
@@ -453,15 +457,15 @@ def test_a_text_that_must_be_filled_has_no_empty_default() -> None:
 
 @pytest.mark.parametrize("key", ["", "unit = 'ms'", "labels = {handler = '/thumb'}"])
 def test_under_a_load_only_the_path_of_the_metrics_needs_no_histogram(
-    service: Service, tmp_path: Path, key: str
+    opened: Opening, service: Service, key: str
 ) -> None:
     with raised(ConfigError, "latency has no histogram"):
-        reopened(tmp_path, f'name = "a"\nurl = "{service.url}"\n{LOAD}\n[latency]\n{key}\n')
+        opened.by(f'name = "a"\nurl = "{service.url}"\n{LOAD}\n[latency]\n{key}\n')
 
 
-def test_a_file_without_figures_and_load_is_refused(service: Service, tmp_path: Path) -> None:
+def test_a_file_without_figures_and_load_is_refused(opened: Opening, service: Service) -> None:
     with raised(ConfigError, "[latency]", "[load]"):
-        reopened(tmp_path, f'name = "a"\nurl = "{service.url}"\n')
+        opened.by(f'name = "a"\nurl = "{service.url}"\n')
 
 
 @pytest.mark.parametrize(
@@ -477,62 +481,56 @@ def test_a_file_that_is_not_found_from_everywhere_is_refused(spec: str, why: str
         open_workload(spec, seed=0, state_dir=Path(), clock=Time())
 
 
-def test_a_service_at_an_unlisted_value_is_restored_too(service: Service, tmp_path: Path) -> None:
+def test_a_service_at_an_unlisted_value_is_restored_too(opened: Opening, service: Service) -> None:
     """The service has an unlisted value; `apply`, and a new start, must still set a listed one."""
-    side = opened(tmp_path, service)
+    side = opened()
     service.config["pool"]["workers"] = 3
     with raised(ActuationError, "values"):
         side.actuator.read()
     side.actuator.apply({"workers": 4, "codec": "fast"})
     assert side.actuator.read() == {"workers": 4, "codec": "fast"}
     service.config["pool"]["workers"] = 3
-    side.close()
-    again = opened(tmp_path, service)
+    again = opened()
     again.actuator.apply({"workers": 4})
     assert service.config["pool"]["workers"] == 4
-    again.close()
 
 
-def test_restarting_knobs_are_set_before_volatile_ones(service: Service, tmp_path: Path) -> None:
-    head, workers, rest = FILE.format(url=service.url).split("[[knob]]")
+def test_restarting_knobs_are_set_before_volatile_ones(opened: Opening, service: Service) -> None:
+    head, workers, rest = opened.text.split("[[knob]]")
     codec, latency = rest.split("[latency]")
-    side = reopened(tmp_path, f"{head}[[knob]]{codec}[[knob]]{workers}[latency]{latency}")
+    side = opened.by(f"{head}[[knob]]{codec}[[knob]]{workers}[latency]{latency}")
     service.forgets = True
     side.actuator.apply({"codec": "small", "workers": 2})
     setting = side.actuator.read()
-    side.close()
     assert setting == {"codec": "small", "workers": 2}
 
 
 def test_calls_that_restart_a_service_are_merged_if_their_keys_differ(
-    service: Service, tmp_path: Path
+    opened: Opening, service: Service
 ) -> None:
-    text = FILE.format(url=service.url).replace("{ pool = { workers", "{ workers")
+    text = opened.text.replace("{ pool = { workers", "{ workers")
     head, workers, rest = text.replace(
         '{ workers = "{value}" } }', '{ workers = "{value}" }'
     ).split("[[knob]]")
     workers = workers.replace("pool.workers", "workers")
     queue = workers.replace("workers", "queue")
     service.config = {"workers": 4, "queue": 4}
-    side = reopened(tmp_path, f"{head}[[knob]]{workers}[[knob]]{queue}[[knob]]{rest}")
+    side = opened.by(f"{head}[[knob]]{workers}[[knob]]{queue}[[knob]]{rest}")
     side.actuator.apply({"workers": 2, "codec": "small", "queue": 1})
-    side.close()
     assert service.asked == [("POST", "/config", {"workers": 2, "queue": 1})]
     assert service.codec == "small"
 
 
 def test_under_our_own_load_restarts_and_cpu_time_are_reported_too(
-    service: Service, tmp_path: Path
+    opened: Opening, service: Service
 ) -> None:
-    text = FILE.format(url=service.url).partition("[latency]")[0] + LOAD
-    side = reopened(tmp_path, text)
+    text = opened.text.partition("[latency]")[0] + LOAD
+    side = opened.by(text)
     actuator = side.actuator
     assert isinstance(actuator, Restartable) and "cpu_time_ms" in {m.name for m in side.metrics}
     before = actuator.incarnation()
     service.started += 60.0
     assert before and actuator.incarnation() != before
-    side.close()
     service.gone = True
-    without = reopened(tmp_path, text)
+    without = opened.by(text)
     assert not isinstance(without.actuator, Restartable)
-    without.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,30 +35,39 @@ from tuner.core import (
 
 WATCHED = ("vllm", "sglang", "trtllm", "tgi")
 LOAD = RequestedLoad.parse("callers=2,prompt=4-8,output=8")
-Start = Callable[..., ModelServer]
+
+
+class Servers:
+    """Model servers, and the sides that the files written for them make; all closed in the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "llm.toml"
+        self.running: list[ModelServer] = []
+        self.sides: list[Side] = []
+
+    def start(self, shown: Engine, **more: Any) -> ModelServer:  # noqa: ANN401
+        self.running.append(ModelServer(shown, **more))
+        return self.running[-1]
+
+    def open(self, server: ServedModel, load: RequestedLoad | None = None) -> Side:
+        bodies = self.file.with_name("bodies.jsonl")
+        if load is not None:
+            server = server.serving(load.model)
+            bodies.write_text(load.bodies(server.model, server.engine.request, 0))
+        self.file.write_text(service_text(server, LlmProcess(), load, bodies, {"ttft_ms": 5000.0}))
+        spec, folder = f"service:{self.file}", self.file.parent
+        self.sides.append(open_workload(spec, seed=0, state_dir=folder, clock=HostClock()))
+        return self.sides[-1]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    running: list[ModelServer] = []
-
-    def begin(shown: Engine, **more: object) -> ModelServer:
-        running.append(ModelServer(shown, **more))  # type: ignore[arg-type]
-        return running[-1]
-
-    yield begin
-    for server in running:
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    made = Servers(tmp_path)
+    yield made
+    for side in made.sides:
+        side.close()
+    for server in made.running:
         server.close()
-
-
-def opened(server: ServedModel, folder: Path, load: RequestedLoad | None = None) -> Side:
-    bodies = folder / "bodies.jsonl"
-    if load is not None:
-        server = server.serving(load.model)
-        bodies.write_text(load.bodies(server.model, server.engine.request, 0))
-    file = folder / "llm.toml"
-    file.write_text(service_text(server, LlmProcess(), load, bodies, {"ttft_ms": 5000.0}))
-    return open_workload(f"service:{file}", seed=0, state_dir=folder, clock=HostClock())
 
 
 def window(side: Side, requests: int) -> Reading:
@@ -67,7 +76,6 @@ def window(side: Side, requests: int) -> Reading:
     while measured.read().totals.get("items", 0.0) < requests * TOKENS:
         time.sleep(0.01)
     reading = measured.stop()
-    side.close()
     return reading
 
 
@@ -78,22 +86,22 @@ def traffic(url: str, stop: threading.Event) -> None:
             answer.read()
 
 
-def test_every_engine_is_recognised_by_its_own_answers(start: Start) -> None:
+def test_every_engine_is_recognised_by_its_own_answers(servers: Servers) -> None:
     assert {engine.name for engine in ENGINES} == SHOWN.keys()
     for name, shown in SHOWN.items():
-        server = find_server(start(shown).url)
+        server = find_server(servers.start(shown).url)
         assert server.engine.name == name
         assert server.model == ("" if name == "triton" else "small")
         assert (server.version != "unknown") is (name != "openai")
 
 
-def test_the_addresses_v1_is_accepted_and_other_servers_are_refused(start: Start) -> None:
-    assert find_server(f"{start(SHOWN['vllm']).url}/v1").engine.name == "vllm"
+def test_the_addresses_v1_is_accepted_and_other_servers_are_refused(servers: Servers) -> None:
+    assert find_server(f"{servers.start(SHOWN['vllm']).url}/v1").engine.name == "vllm"
     with raised(InvalidInput, "vLLM"):
-        find_server(start(Engine({"/version": {"version": "7"}})).url)
+        find_server(servers.start(Engine({"/version": {"version": "7"}})).url)
     with raised(InvalidInput, "no model"):
-        find_server(start(Engine({"/api/version": {"version": "0.12.3"}})).url)
-    gone = start(SHOWN["vllm"])
+        find_server(servers.start(Engine({"/api/version": {"version": "0.12.3"}})).url)
+    gone = servers.start(SHOWN["vllm"])
     gone.close()
     with raised(DeviceLost, gone.url):
         find_server(gone.url)
@@ -101,9 +109,7 @@ def test_the_addresses_v1_is_accepted_and_other_servers_are_refused(start: Start
         find_server("http://127.0.0.1:1/api")
 
 
-def test_the_knobs_of_our_proxy_in_front_of_a_server_are_set_by_one_call(
-    start: Start, tmp_path: Path
-) -> None:
+def test_the_knobs_of_our_proxy_in_front_of_a_server_are_set_by_one_call(servers: Servers) -> None:
     cost = {"seconds": 0.5, "restart": True}
     length = {"name": "speculation_length", "values": [0, 4], "default": 0, "cost": cost}
     draft = {"name": "draft", "values": ["d", "e"], "default": "d", "cost": cost}
@@ -115,8 +121,8 @@ def test_the_knobs_of_our_proxy_in_front_of_a_server_are_set_by_one_call(
     ]
     setting = {"speculation_length": 0, "draft": "d", "threads": 2}
     reply = {"name": "llama_cpp", "version": "1", "knobs": knobs, "setting": setting}
-    running = start(replace(SHOWN["llama.cpp"], knobs=reply))
-    side = opened(find_server(running.url), tmp_path, LOAD)
+    running = servers.start(replace(SHOWN["llama.cpp"], knobs=reply))
+    side = servers.open(find_server(running.url), LOAD)
     assert {knob.name: knob.default for knob in side.space.knobs} == setting
     assert side.space.knob("draft").condition == Condition("speculation_length", ">", "0")
     assert side.space.knob("speculation_length").role is Role.SPECULATION_LENGTH
@@ -124,7 +130,6 @@ def test_the_knobs_of_our_proxy_in_front_of_a_server_are_set_by_one_call(
     side.actuator.apply({"threads": 1, "speculation_length": 4})
     assert running.changes == [{"speculation_length": 4, "threads": 1}]
     assert side.actuator.read() == {**setting, **running.changes[0]}
-    side.close()
 
 
 @pytest.mark.parametrize(
@@ -132,11 +137,11 @@ def test_the_knobs_of_our_proxy_in_front_of_a_server_are_set_by_one_call(
     [("llama.cpp", {"/props": {"is_sleeping": True}}), ("ollama", {"/api/ps": {"models": []}})],
 )
 def test_a_model_that_has_left_memory_shows_in_the_state_of_its_process(
-    name: str, asleep: dict[str, dict[str, Any]], start: Start, tmp_path: Path
+    name: str, asleep: dict[str, dict[str, Any]], servers: Servers
 ) -> None:
     answers = {path: dict(answer) for path, answer in SHOWN[name].answers.items()}
-    running = start(replace(SHOWN[name], answers=answers))
-    side = opened(find_server(running.url), tmp_path, LOAD)
+    running = servers.start(replace(SHOWN[name], answers=answers))
+    side = servers.open(find_server(running.url), LOAD)
     assert side.idle is not None and side.idle.look() is IdleState.LOADED
     for path, changed in asleep.items():
         answers[path] |= changed
@@ -144,40 +149,36 @@ def test_a_model_that_has_left_memory_shows_in_the_state_of_its_process(
     answers.pop(next(iter(asleep)))
     with raised(MeasurementError, next(iter(asleep))):
         side.idle.look()
-    side.close()
 
 
-def test_requests_in_progress_are_not_idle_time(start: Start, tmp_path: Path) -> None:
-    running = start(SHOWN["vllm"])
-    side = opened(find_server(running.url), tmp_path, LOAD)
+def test_requests_in_progress_are_not_idle_time(servers: Servers) -> None:
+    running = servers.start(SHOWN["vllm"])
+    side = servers.open(find_server(running.url), LOAD)
     assert side.idle is not None and side.idle.look() is IdleState.LOADED
     running.inside = 1
     assert side.idle.look() is IdleState.BUSY
-    side.close()
 
 
 def test_an_unload_delay_is_proven_by_the_share_of_a_window_without_the_model(
-    start: Start, tmp_path: Path
+    servers: Servers,
 ) -> None:
     delay = {"name": "sleep_idle_seconds", "values": [-1, 5], "default": -1}
     reply = {"name": "llama_cpp", "version": "1", "knobs": [delay]}
     knobs = {**reply, "setting": {"sleep_idle_seconds": -1}}
-    server = find_server(start(replace(SHOWN["llama.cpp"], knobs=knobs)).url)
+    server = find_server(servers.start(replace(SHOWN["llama.cpp"], knobs=knobs)).url)
     with raised(InvalidInput, "sleep_idle_seconds"):  # there are no pauses
-        opened(server, tmp_path, LOAD)
-    side = opened(server, tmp_path, RequestedLoad.parse("rate=50,prompt=4-8,output=8"))
+        servers.open(server, LOAD)
+    side = servers.open(server, RequestedLoad.parse("rate=50,prompt=4-8,output=8"))
     assert side.idle is not None and side.idle.delay_knob == "sleep_idle_seconds"
     assert "unloaded_share" in {metric.name for metric in side.metrics}
     assert window(side, 8).estimates["unloaded_share"].mean == 0.0
 
 
 @pytest.mark.parametrize("name", WATCHED)
-def test_the_servers_own_traffic_is_measured_per_output_token(
-    name: str, start: Start, tmp_path: Path
-) -> None:
-    running, stop = start(SHOWN[name], answered=3), threading.Event()
+def test_the_servers_own_traffic_is_measured_per_output_token(name: str, servers: Servers) -> None:
+    running, stop = servers.start(SHOWN[name], answered=3), threading.Event()
     sender = threading.Thread(target=traffic, args=(running.url, stop))
-    side = opened(find_server(running.url), tmp_path)
+    side = servers.open(find_server(running.url))
     sender.start()
     try:
         reading = window(side, 4)
@@ -194,13 +195,11 @@ def test_the_servers_own_traffic_is_measured_per_output_token(
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN.keys() - {"triton"}))
-def test_a_generated_load_times_tokens_at_the_client(
-    name: str, start: Start, tmp_path: Path
-) -> None:
-    running = start(SHOWN[name])
+def test_a_generated_load_times_tokens_at_the_client(name: str, servers: Servers) -> None:
+    running = servers.start(SHOWN[name])
     demand_answer(find_server(running.url), LOAD.bodies("small", {}, 0).split("\n")[0])
     assert running.bodies.pop()["max_tokens"] == 1
-    reading = window(opened(find_server(running.url), tmp_path, LOAD), 60)
+    reading = window(servers.open(find_server(running.url), LOAD), 60)
     metrics = {"ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "goodput_per_s"}
     assert metrics <= reading.estimates.keys()
     assert "throughput_per_s" not in reading.estimates
@@ -227,48 +226,42 @@ RENAMED = [
 
 
 @pytest.mark.parametrize(("engine", "name"), RENAMED)
-def test_a_renamed_metric_is_refused_by_its_name(
-    engine: str, name: str, start: Start, tmp_path: Path
-) -> None:
-    running = start(SHOWN[engine], renamed={name: "another_name"}, answered=1)
+def test_a_renamed_metric_is_refused_by_its_name(engine: str, name: str, servers: Servers) -> None:
+    running = servers.start(SHOWN[engine], renamed={name: "another_name"}, answered=1)
     with raised(InvalidInput, name) as refused:
-        opened(find_server(running.url), tmp_path, None if engine in WATCHED else LOAD)
+        servers.open(find_server(running.url), None if engine in WATCHED else LOAD)
     assert "available: " in refused.value.hint and "service:/PATH/FILE.toml" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["llama.cpp", "ollama", "openai", "triton"])
-def test_a_server_without_a_histogram_gets_advice_on_measuring(
-    name: str, start: Start, tmp_path: Path
-) -> None:
+def test_a_server_without_a_histogram_gets_advice_on_measuring(name: str, servers: Servers) -> None:
     with raised(InvalidInput) as refused:
-        opened(find_server(start(SHOWN[name]).url), tmp_path)
+        servers.open(find_server(servers.start(SHOWN[name]).url))
     wanted = "--metrics-config" if name == "triton" else "--generate-load"
     assert wanted in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["sglang", "trtllm", "tgi"])
 def test_a_server_that_exposes_metrics_after_its_first_request_gets_one(
-    name: str, start: Start, tmp_path: Path
+    name: str, servers: Servers
 ) -> None:
-    running = start(SHOWN[name])
+    running = servers.start(SHOWN[name])
     with raised(InvalidInput, "before its first request") as refused:
-        opened(find_server(running.url), tmp_path)
+        servers.open(find_server(running.url))
     assert "send it a request" in refused.value.hint
-    opened(find_server(running.url), tmp_path, LOAD).close()
-    assert "[items]" not in (tmp_path / "llm.toml").read_text()
+    servers.open(find_server(running.url), LOAD)
+    assert "[items]" not in servers.file.read_text()
     running.answered = 1
-    opened(find_server(running.url), tmp_path, LOAD).close()
-    assert "[items]" in (tmp_path / "llm.toml").read_text()
+    servers.open(find_server(running.url), LOAD)
+    assert "[items]" in servers.file.read_text()
 
 
-def test_an_older_name_of_a_metric_is_taken_where_the_newer_is_missing(
-    start: Start, tmp_path: Path
-) -> None:
+def test_an_older_name_of_a_metric_is_taken_where_the_newer_is_missing(servers: Servers) -> None:
     newer = "vllm:request_time_per_output_token_seconds"
     older = "vllm:time_per_output_token_seconds"
-    running = start(SHOWN["vllm"], renamed={newer: older})
-    opened(find_server(running.url), tmp_path).close()
-    assert older in (tmp_path / "llm.toml").read_text()
+    running = servers.start(SHOWN["vllm"], renamed={newer: older})
+    servers.open(find_server(running.url))
+    assert older in servers.file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -289,45 +282,44 @@ def test_a_server_that_shows_nothing_is_refused_with_the_next_step(
     error: type[TuningError],
     said: str,
     then: str,
-    start: Start,
-    tmp_path: Path,
+    servers: Servers,
 ) -> None:
     with raised(error, said) as refused:
-        opened(find_server(start(SHOWN[name], **unkind).url), tmp_path)
+        servers.open(find_server(servers.start(SHOWN[name], **unkind).url))
     assert then in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_a_server_behind_a_key_is_known_by_its_metrics_and_only_watched(
-    name: str, start: Start, tmp_path: Path
+    name: str, servers: Servers
 ) -> None:
     """vLLM guards /v1 alone, SGLang all but /health and /metrics."""
     keyed = ("/v1",) if name == "vllm" else ("/v1", "/server_info", "/get_server_info")
-    running = start(SHOWN[name], keyed=keyed, answered=1)
+    running = servers.start(SHOWN[name], keyed=keyed, answered=1)
     server = find_server(running.url)
     assert (server.engine.name, server.models) == (name, ())
-    opened(server, tmp_path).close()
+    servers.open(server)
     with raised(InvalidInput, "needs an API key", "/v1/models"):
-        opened(server, tmp_path, LOAD)
+        servers.open(server, LOAD)
 
 
-def test_a_proxy_that_passes_only_the_api_and_the_metrics_hides_no_engine(start: Start) -> None:
+def test_a_proxy_that_passes_only_the_api_and_the_metrics_hides_no_engine(servers: Servers) -> None:
     shown = SHOWN["vllm"]
     passed = replace(shown, answers={"/v1/models": shown.answers["/v1/models"]})
-    assert find_server(start(passed).url).engine.name == "vllm"
-    assert find_server(start(passed, silent=True).url).engine.name == "openai"
+    assert find_server(servers.start(passed).url).engine.name == "vllm"
+    assert find_server(servers.start(passed, silent=True).url).engine.name == "openai"
 
 
-def test_a_load_names_one_model_and_all_models_are_watched(start: Start, tmp_path: Path) -> None:
-    running = start(SHOWN["vllm"], models=("adapter",), answered=2)
+def test_a_load_names_one_model_and_all_models_are_watched(servers: Servers) -> None:
+    running = servers.start(SHOWN["vllm"], models=("adapter",), answered=2)
     server = find_server(running.url)
-    opened(server, tmp_path).close()
+    servers.open(server)
     with raised(InvalidInput, "small, adapter") as refused:
-        opened(server, tmp_path, LOAD)
+        servers.open(server, LOAD)
     assert "model=small" in refused.value.hint
     with raised(InvalidInput, "not 'large'"):
         server.serving("large")
-    side = opened(server, tmp_path, RequestedLoad.parse("callers=1,output=8,model=adapter"))
+    side = servers.open(server, RequestedLoad.parse("callers=1,output=8,model=adapter"))
     window(side, 2)
     assert {body["model"] for body in running.bodies} == {"adapter"}
 
@@ -335,11 +327,11 @@ def test_a_load_names_one_model_and_all_models_are_watched(start: Start, tmp_pat
 @pytest.mark.promise("a tuned service restarts, loses its metrics or resets its counters")
 @pytest.mark.parametrize(("name", "after"), [("vllm", 0), ("vllm", 9), ("sglang", 0), ("tgi", 0)])
 def test_a_restart_within_a_window_gives_no_measurement(
-    name: str, after: int, start: Start, tmp_path: Path
+    name: str, after: int, servers: Servers
 ) -> None:
     """Its counters begin at 0; those of a process with a start time may have passed the old ones."""
-    running = start(SHOWN[name], answered=4)
-    side = opened(find_server(running.url), tmp_path)
+    running = servers.start(SHOWN[name], answered=4)
+    side = servers.open(find_server(running.url))
     opened_window = side.meter.start()
     running.answered = 5
     assert opened_window.read().totals["items"] == TOKENS
@@ -347,7 +339,6 @@ def test_a_restart_within_a_window_gives_no_measurement(
     running.answered = after
     with raised(MeasurementError, "restarted"):
         opened_window.read()
-    side.close()
 
 
 @pytest.mark.parametrize(
@@ -360,29 +351,28 @@ def test_a_restart_within_a_window_gives_no_measurement(
     ],
 )
 def test_answers_without_load_are_refused_before_and_within_a_window(
-    unkind: dict[str, Any], said: str, then: str, start: Start, tmp_path: Path
+    unkind: dict[str, Any], said: str, then: str, servers: Servers
 ) -> None:
-    running = start(SHOWN["openai"], **unkind)
+    running = servers.start(SHOWN["openai"], **unkind)
     server = find_server(running.url)
     with raised(ActuationError, said) as refused:
         demand_answer(server, LOAD.bodies("small", {}, 0).split("\n")[0])
     assert then in refused.value.hint
-    side = opened(server, tmp_path, LOAD)
+    side = servers.open(server, LOAD)
     measured = side.meter.start()
     with raised(MeasurementError, said) as failed:
         for _ in range(6000):
             measured.read()
             time.sleep(0.01)
     assert then in failed.value.hint
-    side.close()
 
 
 @pytest.mark.parametrize("reasoning", [False, True])
 def test_events_without_text_do_not_count_as_the_first_token(
-    reasoning: bool, start: Start, tmp_path: Path
+    reasoning: bool, servers: Servers
 ) -> None:
-    running = start(SHOWN["ollama"], empty=1, quiet_s=0.1, reasoning=reasoning)
-    reading = window(opened(find_server(running.url), tmp_path, LOAD), 4)
+    running = servers.start(SHOWN["ollama"], empty=1, quiet_s=0.1, reasoning=reasoning)
+    reading = window(servers.open(find_server(running.url), LOAD), 4)
     assert reading.estimates["ttft_p50_ms"].mean >= 100.0
 
 
