@@ -103,31 +103,6 @@ def test_completion_takes_no_longer_than_a_help_text() -> None:
     assert float(seconds) <= 0.3
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "run", "tuner serve", "agent serve", "agent revert", "study create", "study list",
-        "study show", "study pause", "study resume", "study stop", "study delete", "trial list",
-        "history", "best", "report", "export mlflow", "constraint set",
-        "constraint list", "device list", "packrat plan",
-        "token create", "token list", "token revoke",
-        "finetune run", "actuator status",
-        "doctor",
-    ],
-)  # fmt: skip
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.main([*command.split(), "--help"]) == 0
-    assert f"jouletune {command} [OPTIONS]" in capsys.readouterr().out
-
-
-def test_a_value_that_is_not_a_choice_is_refused_with_the_choices_only(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert app.main(["history", "--format", "xml"]) == 2
-    message = capsys.readouterr().err
-    assert "'--format' / '-o': 'xml' is not one of 'table', 'wide'" in message
-
-
 def test_the_program_shows_its_help_without_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main([]) == 0
     assert "Tune:" in capsys.readouterr().out

@@ -97,13 +97,6 @@ def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> 
     assert answer["study"]["violations"] == counted
 
 
-def test_trials_are_listed_with_their_verdicts(ask: Ask, study: str) -> None:
-    trials = parsed(ask("trial", "list", study, "--json"))
-    assert [t["phase"] for t in trials][:3] == ["baseline", "baseline", "tuning"]
-    assert {t["verdict"] for t in trials} == {"feasible"}
-    assert trials[2]["why"] == "step 1"
-
-
 def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str) -> None:
     changed = parsed(ask("constraint", "set", study, "latency_p99_ms <= 130", "--json"))
     assert changed["constraints"] == ["latency_p99_ms <= 130.0"]

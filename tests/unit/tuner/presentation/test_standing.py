@@ -287,16 +287,6 @@ def test_a_study_that_holds_on_its_canary_only_reports_that(store: Store, ask: A
     golden("study show", "a canary", steady(ask("study", "show", stored.id)[1], STUDY=stored.id))
 
 
-def test_an_unapplied_setting_does_not_save_yet(store: Store, ask: Ask) -> None:
-    verbs = worlds.operations(store)
-    name = worlds.proposed(verbs)
-    assert "not applied now" in ask("study", "show", name)[1]
-    assert gained(verbs.report(name)).startswith("would save 40.0")
-    verbs.approve(name, Decision(who="ann"))
-    assert "not applied now" not in ask("study", "show", name)[1]
-    assert gained(verbs.report(name)).startswith("saves 40.0")
-
-
 def test_a_report_shows_the_foreign_load_of_its_windows(store: Store, ask: Ask) -> None:
     verbs = worlds.operations(store)
     name = worlds.created(verbs)

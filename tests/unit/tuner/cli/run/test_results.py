@@ -46,18 +46,20 @@ from tuner.core.quantities import quantity_of
 from tuner.moments import when
 from tuner.presentation.reports import verdict
 from tuner.presentation.texts import billed, gained
+from tuner.service.operations import Operations
 from tuner.wire import Change, Release, StudyDraft, StudyReport, StudyView
 
 
-def true_values(at: Setting) -> Mapping[str, float]:
-    metrics = worlds.slope(at).measurement
-    assert metrics is not None
-    return {name: estimate.mean for name, estimate in metrics.estimates.items()}
+def scored(
+    chosen: Setting, limit: str = worlds.LIMIT, surface: worlds.Surface = worlds.slope
+) -> Score:
+    def true_values(at: Setting) -> Mapping[str, float]:
+        metrics = surface(at).measurement
+        assert metrics is not None
+        return {name: estimate.mean for name, estimate in metrics.estimates.items()}
 
-
-def scored(chosen: Setting) -> Score:
-    limit = (Constraint.parse(worlds.LIMIT),)
-    return score(device().space, true_values, Objective("energy_j"), limit, chosen)
+    limits = (Constraint.parse(limit),)
+    return score(device().space, true_values, Objective("energy_j"), limits, chosen)
 
 
 @cache
@@ -69,17 +71,19 @@ def held_view() -> StudyView:
 def result(
     surface: worlds.Surface = worlds.slope, *, control: bool = False, policy: str = "scripted"
 ) -> Result:
-    verbs, study = worlds.held(surface, policy)
+    made = ended(*worlds.held(surface, policy))
+    made = replace(made, cannot={"gpu.fan": "no permission to set it"})
+    if not control:
+        return made
+    main = replace(made.main, score=scored(made.main.held))
+    return replace(made, main=main, control=main)
+
+
+def ended(verbs: Operations, study: str) -> Result:
+    """Return the result of a run whose study has ended as it is."""
     job = RunJob(device="cpu", study=study)
-    main = results.outcome(verbs, study, job, device())
-    if control:
-        main = replace(main, score=scored(main.held))
     return Result(
-        job=job,
-        board="A100",
-        cannot={"gpu.fan": "no permission to set it"},
-        main=main,
-        control=main if control else None,
+        job=job, board="A100", cannot={}, main=results.outcome(verbs, study, job, device())
     )
 
 
@@ -155,10 +159,9 @@ def test_a_baseline_that_breaks_the_limit_is_reported() -> None:
     draft = StudyDraft(devices=("sim",), constraints=limits, policy="scripted")
     study = verbs.create(draft).id
     worlds.tune(verbs)
-    job = RunJob(device="cpu", study=study)
-    main = results.outcome(verbs, study, job, device())
-    reported("a baseline above the limit", Result(job=job, board="A100", cannot={}, main=main))
-    assert "best so far" not in shown_lines(main)
+    outcome = ended(verbs, study)
+    reported("a baseline above the limit", outcome)
+    assert "best so far" not in shown_lines(outcome.main)
 
 
 def test_a_limit_that_costs_more_energy_than_the_baseline_is_not_called_a_saving() -> None:
@@ -167,25 +170,14 @@ def test_a_limit_that_costs_more_energy_than_the_baseline_is_not_called_a_saving
     draft = StudyDraft(devices=("sim",), constraints=(limit,), policy="scripted")
     study = verbs.create(draft).id
     worlds.tune(verbs, worlds.costly)
-    job = RunJob(device="cpu", study=study)
-    main = results.outcome(verbs, study, job, device())
-
-    def truth(at: Setting) -> Mapping[str, float]:
-        shown = worlds.costly(at).measurement
-        assert shown is not None
-        return {name: estimate.mean for name, estimate in shown.estimates.items()}
-
-    constraints = (Constraint.parse(limit),)
-    main = replace(
-        main, score=score(device().space, truth, Objective("energy_j"), constraints, main.held)
-    )
-    reported("a limit that costs", Result(job=job, board="A100", cannot={}, main=main))
+    outcome = ended(verbs, study)
+    worth = scored(outcome.main.held, limit, worlds.costly)
+    reported("a limit that costs", replace(outcome, main=replace(outcome.main, score=worth)))
 
 
 def test_if_nothing_keeps_the_limits_the_true_values_name_no_cure() -> None:
-    limit = (Constraint.parse("latency_p99_ms <= 9"),)
     outcome = result()
-    worth = score(device().space, true_values, Objective("energy_j"), limit, setting(600))
+    worth = scored(setting(600), "latency_p99_ms <= 9")
     reported("limits that nothing keeps", replace(outcome, main=replace(outcome.main, score=worth)))
 
 
@@ -211,18 +203,17 @@ def test_failures_are_reported_with_their_reasons() -> None:
 def test_a_stopped_study_shows_its_former_hold() -> None:
     verbs, study = worlds.held()
     verbs.stop(study, Change())
-    assert results.outcome(verbs, study, RunJob(device="cpu"), device()).held == worlds.BEST
+    assert ended(verbs, study).main.held == worlds.BEST
 
 
 def test_a_study_stopped_too_early_held_nothing() -> None:
     verbs = worlds.operations()
     study = worlds.created(verbs)
     verbs.stop(study, Change())
-    job = RunJob(device="simulated:orin", study=study)
-    main = results.outcome(verbs, study, job, device())
-    assert not main.won
-    assert main.score is None, "what was never measured is not scored"
-    reported("no baseline", Result(job=job, board="A100", cannot={}, main=main))
+    outcome = ended(verbs, study)
+    assert not outcome.main.won
+    assert outcome.main.score is None, "what was never measured is not scored"
+    reported("no baseline", outcome)
 
 
 def test_a_study_that_the_tuner_paused_goes_no_further_and_held_nothing() -> None:
@@ -239,10 +230,9 @@ def test_a_study_that_the_tuner_paused_goes_no_further_and_held_nothing() -> Non
     view = verbs.study(study)
     assert (view.phase, view.plan) == (Phase.PAUSED, Plan.single(worlds.BEST))
     assert settled(verbs, view)
-    job = RunJob(device="cpu", study=study)
-    main = results.outcome(verbs, study, job, device())
-    assert not main.won, "what was proposed was never confirmed"
-    reported("paused by the tuner", Result(job=job, board="A100", cannot={}, main=main))
+    outcome = ended(verbs, study)
+    assert not outcome.main.won, "what was proposed was never confirmed"
+    reported("paused by the tuner", outcome)
 
 
 def test_a_study_that_an_operator_paused_may_go_on() -> None:

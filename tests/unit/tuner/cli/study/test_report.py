@@ -24,16 +24,6 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return made
 
 
-def test_a_study_is_reported_as_a_run_reports_it(
-    study: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", study[:4]]) == 0
-    out = capsys.readouterr().out
-    assert f"Study {study}: inference on sim" in out
-    assert "energy_j is 40.0 ± 0.6 % better" in out
-    assert "bill      exploring took" in out
-
-
 def test_with_json_the_command_prints_the_report_of_a_run(
     study: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,9 +96,6 @@ def test_a_page_is_one_file(study: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("STUDY", "--group", "lab"), "both STUDY and --group"),
-        (("--since", "yesterday"), "--since cannot be 'yesterday'"),
-        (("none",), "none"),
         (("STUDY", "--format", "pdf"), "pdf"),
         (("STUDY", "--format", "md", "--output", "missing/week.md"), "no such folder"),
         (("STUDY", "--format", "html", "--output", "missing/week.html"), "no such folder"),
