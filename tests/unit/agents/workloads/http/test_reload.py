@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -80,56 +79,86 @@ better = "less"
 """
 
 
+class Packer:
+    """The service in a folder, and the sides that its file makes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "packer.toml"
+        self.in_force = folder / "in-force"
+        self.sides: list[Side] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
+        (folder / "level.conf").write_text("level 9\n")
+        self.start()
+        self.text = FILE.format(
+            folder=folder,
+            program=proc(self.processes[0].pid, "comm").strip(),
+            python=json.dumps(sys.executable),
+            run=json.dumps(RUN),
+        )
+
+    def start(self) -> None:
+        pid = self.folder / "pid"
+        process = subprocess.Popen([sys.executable, "-c", SERVICE], cwd=self.folder)
+        self.processes.append(process)
+        until(lambda: pid.exists() and pid.read_text() == str(process.pid), "it does not start")
+
+    def open(self, **changes: str) -> Side:
+        text = self.text
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        return self.by(text)
+
+    def by_unit(self, unit: str, **changes: str) -> Side:
+        """Open the service with a systemd unit in place of the written file."""
+        start, end = self.text.index("write = {"), self.text.index("[reload]")
+        return self.open(**{self.text[start:end]: f"unit = {{ {unit} }}\n", **changes})
+
+    def by(self, text: str) -> Side:
+        self.file.write_text(text)
+        spec = f"service:{self.file}"
+        self.sides.append(open_workload(spec, seed=0, state_dir=self.folder, clock=HostClock()))
+        return self.sides[-1]
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.close()
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    (tmp_path / "level.conf").write_text("level 9\n")
-    process = subprocess.Popen([sys.executable, "-c", SERVICE], cwd=tmp_path)
-    until(lambda: (tmp_path / "pid").exists(), "the service does not start")
-    until(lambda: bool((tmp_path / "pid").read_text()), "the service does not start")
-    yield process
-    process.kill()
-    process.wait()
+def packer(tmp_path: Path) -> Iterator[Packer]:
+    with closing(Packer(tmp_path)) as running:
+        yield running
 
 
-def text_of(folder: Path, pid: int) -> str:
-    return FILE.format(
-        folder=folder,
-        program=proc(pid, "comm").strip(),
-        python=json.dumps(sys.executable),
-        run=json.dumps(RUN),
-    )
-
-
-def opened(folder: Path, service: subprocess.Popen[bytes], **changes: str) -> Side:
-    text = text_of(folder, service.pid)
-    for old, new in changes.items():
-        assert old in text
-        text = text.replace(old, new)
-    file = folder / "packer.toml"
-    file.write_text(text)
-    return open_workload(f"service:{file}", seed=0, state_dir=folder, clock=HostClock())
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Packer]:
+    """Yield a service whose files are refused, so that nothing happens to it."""
+    with closing(Packer(tmp_path_factory.mktemp("untouched"))) as running:
+        yield running
 
 
 @pytest.fixture
-def side(tmp_path: Path, service: subprocess.Popen[bytes]) -> Iterator[Side]:
-    attached = opened(tmp_path, service)
-    yield attached
-    attached.close()
+def side(packer: Packer) -> Side:
+    return packer.open()
 
 
 class TestKnobs(SettableContract):
     pass
 
 
-def test_a_signal_reloads_the_service_and_a_command_reads_the_value(
-    side: Side, tmp_path: Path
-) -> None:
-    (tmp_path / "level.conf").chmod(0o604)
+def test_a_signal_reloads_the_service_and_a_command_reads_the_value(packer: Packer) -> None:
+    side, written = packer.open(), packer.folder / "level.conf"
+    written.chmod(0o604)
     side.actuator.apply({"level": 3})
-    assert (tmp_path / "in-force").read_text() == "3"
+    assert packer.in_force.read_text() == "3"
     assert side.actuator.read() == {"level": 3}
     assert not side.unproven
-    assert (tmp_path / "level.conf").stat().st_mode & 0o777 == 0o604
+    assert written.stat().st_mode & 0o777 == 0o604
 
 
 def test_whole_runs_are_a_window_and_the_cpu_time_is_the_services(side: Side) -> None:
@@ -154,43 +183,29 @@ def test_whole_runs_are_a_window_and_the_cpu_time_is_the_services(side: Side) ->
 @pytest.mark.promise(
     "a PID file is stale, a log is rotated or truncated, or a service restarts during a window"
 )
-def test_a_service_that_is_started_again_is_another_and_spoils_its_window(
-    tmp_path: Path, service: subprocess.Popen[bytes]
-) -> None:
-    side = opened(tmp_path, service)
+def test_a_service_that_is_started_again_is_another_and_spoils_its_window(packer: Packer) -> None:
+    side = packer.open()
     assert isinstance(side.actuator, Restartable)
     before, window = side.actuator.incarnation(), side.meter.start()
-    second = subprocess.Popen([sys.executable, "-c", SERVICE], cwd=tmp_path)
-    try:
-        until(lambda: (tmp_path / "pid").read_text() == str(second.pid), "no second one")
-        assert side.actuator.incarnation() != before
-        with raised(MeasurementError, "window"):
-            window.read()
-    finally:
-        side.close()
-        second.kill()
-        second.wait()
+    packer.start()
+    assert side.actuator.incarnation() != before
+    with raised(MeasurementError, "window"):
+        window.read()
 
 
-def test_a_service_that_has_ended_gets_no_signal(
-    tmp_path: Path, service: subprocess.Popen[bytes]
-) -> None:
-    side = opened(tmp_path, service)
-    os.kill(service.pid, signal.SIGKILL)
-    service.wait()
+def test_a_service_that_has_ended_gets_no_signal(packer: Packer) -> None:
+    side = packer.open()
+    packer.processes[0].kill()
+    packer.processes[0].wait()
     with pytest.raises(DeviceLost, match="is not running"):
         side.actuator.apply({"level": 3})
-    assert (tmp_path / "level.conf.pending").exists()
-    side.close()
+    assert (packer.folder / "level.conf.pending").exists()
 
 
-def test_a_service_that_does_not_take_it_up_is_an_error(
-    tmp_path: Path, service: subprocess.Popen[bytes]
-) -> None:
-    side = opened(tmp_path, service, **{'"HUP"': '"USR2"', "seconds = 30": "seconds = 0.3"})
+def test_a_service_that_does_not_take_it_up_is_an_error(packer: Packer) -> None:
+    side = packer.open(**{'"HUP"': '"USR2"', "seconds = 30": "seconds = 0.3"})
     with pytest.raises(ActuationError):  # USR2 ends it: it has no handler
         side.actuator.apply({"level": 3})
-    side.close()
 
 
 @pytest.mark.promise(
@@ -198,18 +213,15 @@ def test_a_service_that_does_not_take_it_up_is_an_error(
     "the report lists it as unproven and its effect is tested; the kernel's value "
     "outranks systemd's",
 )
-def test_a_value_without_readback_is_reported_and_its_effect_checked(
-    tmp_path: Path, service: subprocess.Popen[bytes]
-) -> None:
-    read = f"""read = {{ command = ["cat", "{tmp_path}/in-force"], pattern = '([0-9]+)' }}"""
-    side = opened(tmp_path, service, **{read: "", "seconds = 30": "seconds = 0.1"})
+def test_a_value_without_readback_is_reported_and_its_effect_checked(packer: Packer) -> None:
+    read = f"""read = {{ command = ["cat", "{packer.in_force}"], pattern = '([0-9]+)' }}"""
+    side = packer.open(**{read: "", "seconds = 30": "seconds = 0.1"})
     assert "the service does not report it" in side.unproven["level"]
     assert "proof of level" in Target((), side).cannot
     symptoms = {symptom.about: symptom for symptom in rehearse(side, HostClock(), 0.1)}
     effect = symptoms["effect of level"]
     assert effect.well and "9 → 1: " in effect.seen and "wait_ms 4.5 → 0.5" in effect.seen
-    assert (tmp_path / "in-force").read_text() == "9"
-    side.close()
+    assert packer.in_force.read_text() == "9"
 
 
 @pytest.mark.parametrize(
@@ -247,10 +259,10 @@ def test_a_value_without_readback_is_reported_and_its_effect_checked(
     ],
 )
 def test_an_invalid_service_file_is_refused_with_the_place_of_the_error(
-    tmp_path: Path, service: subprocess.Popen[bytes], old: str, new: str, says: str
+    untouched: Packer, old: str, new: str, says: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        opened(tmp_path, service, **{old: new})
+        untouched.open(**{old: new})
     assert says in str(caught.value) and "packer.toml" in caught.value.message
 
 
@@ -265,28 +277,15 @@ def test_an_invalid_service_file_is_refused_with_the_place_of_the_error(
         ('name = "a.service", property = "AllowedCPUs", x = 1', "unknown key 'x'"),
     ],
 )
-def test_an_invalid_unit_is_refused(
-    tmp_path: Path, service: subprocess.Popen[bytes], unit: str, says: str
-) -> None:
-    text = text_of(tmp_path, service.pid)
-    start, end = text.index("write = {"), text.index("[reload]")
-    (tmp_path / "packer.toml").write_text(text[:start] + f"unit = {{ {unit} }}\n" + text[end:])
+def test_an_invalid_unit_is_refused(untouched: Packer, unit: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        open_workload(
-            f"service:{tmp_path}/packer.toml", seed=0, state_dir=tmp_path, clock=HostClock()
-        )
+        untouched.by_unit(unit)
     assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["0", "1.5", "-1", "true", '"50 MemoryMax=1"', '"50%"'])
-def test_a_units_values_are_numbers_or_infinity(
-    tmp_path: Path, service: subprocess.Popen[bytes], value: str
-) -> None:
-    text = text_of(tmp_path, service.pid).replace("[1, 3, 9]", f"[9, {value}]")
-    start, end = text.index("write = {"), text.index("[reload]")
-    unit = 'unit = { name = "a.service", property = "CPUQuota" }\n'
-    (tmp_path / "packer.toml").write_text(text[:start] + unit + text[end:])
+def test_a_units_values_are_numbers_or_infinity(untouched: Packer, value: str) -> None:
     with raised(ConfigError, "CPUQuota"):
-        open_workload(
-            f"service:{tmp_path}/packer.toml", seed=0, state_dir=tmp_path, clock=HostClock()
+        untouched.by_unit(
+            'name = "a.service", property = "CPUQuota"', **{"[1, 3, 9]": f"[9, {value}]"}
         )
