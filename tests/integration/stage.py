@@ -172,6 +172,26 @@ def stage(folder: Path, toml: str = "lease_s = 3.0\n") -> Iterator[Stage]:
             site.kill(name)
 
 
+QUICK: dict[str, Any] = {
+    "objective": "latency_mean_ms",
+    "constraints": ["latency_mean_ms <= 2x baseline"],
+    "terms": {"trials": 3, "window_s": 0.6, "max_window_s": 2.0},
+}
+"""The draft of a study of the toy that takes seconds."""
+
+
+def start(played: Stage) -> int:
+    """Start tuner, toy and agent; return the toy's port."""
+    played.start_tuner()
+    toy = played.start_toy()
+    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
+    return toy
+
+
+def batch_size(toy: int) -> int:
+    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+
+
 class Wire:
     """A TCP wire to a port, which can be cut: connections break and new ones are refused.
 

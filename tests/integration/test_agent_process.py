@@ -20,7 +20,7 @@ import pytest
 from tests.builders import Time
 from tests.fakes import StubTuner
 from tests.integration.spoken import Spoken
-from tests.integration.stage import Stage, stage
+from tests.integration.stage import Stage, batch_size
 from tuner.core import Phase, Plan, Setting
 from tuner.wire import Assignment, HoldOrder, Idle, Release
 
@@ -147,21 +147,10 @@ def trial(window_s: float = 10.0) -> Assignment:
     )
 
 
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Stage]:
-    """The stage on which the toy workload is started and killed."""
-    with stage(tmp_path) as playing:
-        yield playing
-
-
 def hold_of_toy() -> HoldOrder:
     setting: Setting = {"batch_size": 4}
     order = hold().model_copy(update={"plan": Plan.single(setting), "baseline": {"batch_size": 1}})
     return order.model_copy(update={"metrics": ("latency_mean_ms",), "observe_s": 600.0})
-
-
-def batch_size(toy: int) -> int:
-    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
 
 
 def test_a_killed_agent_keeps_its_hold_without_the_tuner(site: Site) -> None:

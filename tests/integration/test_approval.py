@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from tests.integration.stage import Stage, stage
+from tests.integration.stage import QUICK, Stage, batch_size, start
 from tests.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-DRAFT = {
-    "objective": "latency_mean_ms",
-    "constraints": ["latency_mean_ms <= 2x baseline"],
-    "terms": {"trials": 3, "window_s": 0.6, "max_window_s": 2.0, "safety": "advise"},
-}
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as playing:
-        yield playing
-
-
-def start(played: Stage) -> int:
-    """Start tuner, toy and agent; return the toy's port."""
-    played.start_tuner()
-    toy = played.start_toy()
-    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
-    return toy
-
-
-def batch_size(toy: int) -> int:
-    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+DRAFT = {**QUICK, "terms": {**QUICK["terms"], "safety": "advise"}}
 
 
 def view(played: Stage, study: str) -> dict[str, Any]:

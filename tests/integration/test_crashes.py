@@ -5,42 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import psutil
 import pytest
 
-from tests.integration.stage import JOULETUNE, Stage, Wire, stage
+from tests.integration.stage import JOULETUNE, QUICK, Stage, Wire, batch_size, start
 from tests.processes import proc, until
 
 pytestmark = pytest.mark.slow
 
-DRAFT = {
-    "objective": "latency_mean_ms",
-    "constraints": ["latency_mean_ms <= 2x baseline"],
-    "terms": {"trials": 3, "window_s": 0.6, "max_window_s": 2.0},
-}
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as playing:
-        yield playing
-
-
-def start(played: Stage) -> int:
-    """Start tuner, toy and agent; return the toy's port."""
-    played.start_tuner()
-    toy = played.start_toy()
-    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
-    return toy
-
-
-def batch_size(toy: int) -> int:
-    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+LONGER = QUICK | {"terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}}
 
 
 def assert_whole(trials: list[dict[str, Any]]) -> None:
@@ -55,7 +31,7 @@ def assert_whole(trials: list[dict[str, Any]]) -> None:
 )
 def test_a_tuner_killed_in_mid_study_continues_where_it_was(played: Stage) -> None:
     start(played)
-    study = played.create(**DRAFT)
+    study = played.create(**QUICK)
     for count in (1, 3, 5):
         until(lambda count=count: len(played.trials(study)) > count, "no progress")  # type: ignore[misc]
         played.kill("tuner")
@@ -75,7 +51,7 @@ def report(played: Stage, study: str) -> str:
 
 def test_a_hold_outlives_agent_actuator_and_tuner(played: Stage) -> None:
     toy = start(played)
-    study = played.create(**DRAFT)
+    study = played.create(**QUICK)
     played.await_phase(study, "holding")
     until(
         lambda: batch_size(toy) != 1,
@@ -125,7 +101,7 @@ def assert_light(played: Stage) -> None:
 @pytest.mark.promise("an agent dies during a trial")
 def test_an_agent_killed_in_mid_trial_gets_the_same_trial_again(played: Stage) -> None:
     toy = start(played)
-    study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
+    study = played.create(**LONGER)
     until(lambda: batch_size(toy) != 1, "no trial away from the baseline")
     running = played.trials(study)[-1]
     played.kill("agent")
@@ -142,7 +118,7 @@ def test_an_agent_killed_in_mid_trial_gets_the_same_trial_again(played: Stage) -
 
 def test_a_killed_agent_leaves_a_journal_by_which_revert_restores(played: Stage) -> None:
     toy = start(played)
-    study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
+    study = played.create(**LONGER)
     until(lambda: batch_size(toy) != 1, "no trial away from the baseline")
     played.kill("agent")
     assert batch_size(toy) != 1
@@ -160,7 +136,7 @@ def test_a_killed_agent_leaves_a_journal_by_which_revert_restores(played: Stage)
 @pytest.mark.promise("the agent's journal is damaged, or its folder is deleted while it runs")
 def test_an_agent_whose_state_folder_is_deleted_in_mid_trial_puts_back(played: Stage) -> None:
     toy = start(played)
-    study = played.create(**{**DRAFT, "terms": {"trials": 4, "window_s": 3.0, "max_window_s": 4.0}})
+    study = played.create(**LONGER)
     until(lambda: batch_size(toy) != 1, "no trial away from the baseline")
     shutil.rmtree(played.folder / "agent")
     played.call("POST", f"/studies/{study}/stop", {})
@@ -178,7 +154,7 @@ def test_a_cut_wire_loses_nothing(played: Stage) -> None:
     played.agent_port = wire.port
     try:
         start(played)
-        study = played.create(**DRAFT)
+        study = played.create(**QUICK)
         until(lambda: len(played.trials(study)) >= 3, "no progress")
         wire.cut()
         before = played.trials(study)

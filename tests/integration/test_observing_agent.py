@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx2
-import pytest
 
-from tests.integration.stage import Stage, stage
+from tests.integration.stage import Stage
 from tests.processes import until
 
 ORIGINAL = {"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400, "batch_size": 16}
 GROUP = '[[group]]\nname = "all"\nselect = { id = "*" }\n'
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as site:
-        yield site
 
 
 def observing(played: Stage, *, observe: bool) -> None:

@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
-import httpx2
 import pytest
 
-from tests.integration.stage import JOULETUNE, Stage, stage
+from tests.integration.stage import JOULETUNE, QUICK, Stage, batch_size, start
 from tests.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-DRAFT = {
-    "objective": "latency_mean_ms",
-    "constraints": ["latency_mean_ms <= 2x baseline"],
-    "terms": {"trials": 3, "window_s": 0.6, "max_window_s": 2.0},
-}
-LONG = {**DRAFT, "terms": {"trials": 3, "window_s": 100.0, "max_window_s": 100.0}}
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as playing:
-        yield playing
-
-
-def start(played: Stage) -> int:
-    """Start tuner, toy and agent; return the toy's port."""
-    played.start_tuner()
-    toy = played.start_toy()
-    played.start_agent("cpu", f"http://127.0.0.1:{toy}")
-    return toy
-
-
-def batch_size(toy: int) -> int:
-    return int(httpx2.get(f"http://127.0.0.1:{toy}/knobs").json()["setting"]["batch_size"])
+LONG = {**QUICK, "terms": {"trials": 3, "window_s": 100.0, "max_window_s": 100.0}}
 
 
 def ask(played: Stage, *arguments: str) -> tuple[int, str, str]:
@@ -62,7 +36,7 @@ def test_a_stopped_fleet_is_at_its_original_through_a_crash_until_it_is_lifted(
     played: Stage,
 ) -> None:
     toy = start(played)
-    study = played.create(**DRAFT)
+    study = played.create(**QUICK)
     played.await_phase(study, "holding")
     until(lambda: batch_size(toy) != 1, "nothing is held")
     held, trials = batch_size(toy), len(played.trials(study))
@@ -102,7 +76,7 @@ def test_a_trial_under_way_ends_when_the_fleet_is_stopped(played: Stage) -> None
 @pytest.mark.promise("an agent dies during a hold")
 def test_a_killed_agent_is_offline_after_its_lease_and_can_be_forgotten(played: Stage) -> None:
     start(played)
-    study = played.create(**DRAFT)
+    study = played.create(**QUICK)
     device = played.device()
     assert played.call("GET", "/devices")[0]["online"] is True
     played.kill("agent")
