@@ -12,6 +12,8 @@ from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, discover
 from agents.host.symptoms import Symptom
 from tests.nvml.fake import FakeNvml
 
+pytestmark = pytest.mark.usefixtures("sparse_check")
+
 
 def examined(nvml: FakeNvml, root: Path) -> dict[str, Symptom]:
     nvml.sleep(3.0)

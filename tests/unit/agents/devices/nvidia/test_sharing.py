@@ -12,6 +12,8 @@ from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.sharing import shared_by
 from tests.nvml.fake import FakeNvml
 
+pytestmark = pytest.mark.usefixtures("sparse_check")
+
 
 def gpu() -> Gpu:
     return Gpu(listed().uuids[0])
