@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner import guard
 from tuner.bo.explore import FLAT, Rules, explore
 from tuner.bo.search import Search
-from tuner.core import Limit, Safety, render_setting
+from tuner.core import Safety, render_setting
 
 BOLDER = {
     Safety.STRICT: (Safety.BALANCED, Safety.OFF),
@@ -34,24 +34,16 @@ def ending(search: Search, without: Set[str] = frozenset()) -> str:
         return f"no setting left is likely to gain {least:.1%}".replace("%", " %")
     if FLAT not in without and not rules.nothing_keeps() and rules.flat():
         return "no gain is proven yet"
-    setting, promise = search.grid.settings[row], -math.expm1(-_promise(search, rules, row))
+    # Below the best, if it keeps the limits.
+    saved = float(rules.gain[row] * search.effort[row] / search.chance[row].clamp_min(1e-9))
+    setting, promise = search.grid.settings[row], -math.expm1(-saved)
     best = f"{render_setting(setting)}, {promise:.1%}, chance {search.percent(row)}"
-    limit = _likeliest_broken(search, row)
+    predicted = search.view.predicted(row)
+    own = [limit for limit in search.evidence.limits or () if limit.metric in predicted]
+    limit = min(own, key=lambda x: guard.chance(predicted[x.metric], x), default=None)
     short = "a limit" if limit is None else limit.in_short
     text = f"what would gain is too likely to break {short} (best: {best})".replace("%,", " %,")
     return text + _bolder(search, without)
-
-
-def _promise(search: Search, rules: Rules, row: int) -> float:
-    """Return the expected saving of a row below the best, in log units, if it keeps the limits."""
-    return float(rules.gain[row] * search.effort[row] / search.chance[row].clamp_min(1e-9))
-
-
-def _likeliest_broken(search: Search, row: int) -> Limit | None:
-    """Return the limit that a row is most likely to break."""
-    predicted = search.view.predicted(row)
-    own = [limit for limit in search.evidence.limits or () if limit.metric in predicted]
-    return min(own, key=lambda x: guard.chance(predicted[x.metric], x), default=None)
 
 
 def _bolder(search: Search, without: Set[str]) -> str:
