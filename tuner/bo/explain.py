@@ -67,8 +67,8 @@ def _by_hypothesis(search: Search) -> str:
     """Return a text with the probability of the measurements under each hypothesis about the objective."""
     model = search.view.models[0]
     shares: Counter[str] = Counter()
-    for component, weight in zip(model.mixture.components, model.weights.tolist(), strict=True):
-        shares[component.prior.name] += weight
+    for prior, weight in zip(model.mixture.hypotheses(), model.weights.tolist(), strict=True):
+        shares[prior.name] += weight
     parts = (f"{name}: {share:.0%}".replace("%", " %") for name, share in shares.most_common())
     return "; ".join(parts)
 

@@ -173,7 +173,6 @@ class FrontModel(Model):
 
 def _moments(model: OutcomeModel, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return mean and covariance of a model's objective over some rows, over its likeliest components."""
-    mixture, objective = model.mixture, model.outcomes[0]
-    mean, covariance = mixture.beside_home([mixture.home, *rows], MOST_COMPONENTS)
-    own = objective.column * (len(rows) + 1) + 1 + torch.arange(len(rows))
-    return objective.factor * mean[own], objective.factor**2 * covariance[own[:, None], own]
+    objective = model.outcomes[0]
+    mean, covariance = model.mixture.beside_home(objective.column, rows, MOST_COMPONENTS)
+    return objective.factor * mean, objective.factor**2 * covariance

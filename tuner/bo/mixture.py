@@ -52,6 +52,9 @@ MOST_COMPONENTS = 96
 """Where there are more leftovers, this number of components is drawn in proportion to their
 probability, at equal intervals."""
 
+BLOCK = 1_024
+"""The number of rows that are predicted at once: few enough for a processor's cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
@@ -65,25 +68,31 @@ class RowReading:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """The part that a hypothesis does not explain: a smooth residual, and roughness from row to row."""
+    """The parts that a hypothesis does not explain: smooth residuals, and roughness from row to row.
+
+    All residuals have the same length scales. `sizes` are the deviations of residual and roughness.
+    """
 
     lengths: tuple[float, ...]
-    residual: float
-    roughness: float
+    sizes: tuple[tuple[float, float], ...]
 
     def covariance(self, smooth: Tensor, same: Tensor) -> Tensor:
         """Return level, residual and roughness between rows of this correlation that may be the same."""
-        return LEVEL**2 + self.residual**2 * smooth + self.roughness**2 * same
+        residual, roughness = self.variances()[..., None, None].unbind()
+        return LEVEL**2 + residual * smooth + roughness * same
+
+    def variances(self) -> Tensor:
+        """Return the variances of the residuals and of their roughness."""
+        return torch.tensor(self.sizes, dtype=torch.float64).square().T
 
     def alike(self, one: Tensor, other: Tensor) -> Tensor:
-        """Return the correlation of the smooth residual between places."""
+        """Return the correlation of the smooth residuals between places."""
         lengths = torch.tensor(self.lengths, dtype=torch.float64)
         return matern(torch.cdist(one / lengths, other / lengths))
 
 
 BESIDE_LAWS = tuple(
-    Leftover((length,), residual, roughness)
-    for length, residual, roughness in product(LENGTHS, SIZES[1:], SIZES[:-1])
+    Leftover((length,), tuple(product(SIZES[1:], SIZES[:-1]))) for length in LENGTHS
 )
 """The leftovers of a hypothesis about laws: all knobs have one length scale."""
 
@@ -94,46 +103,27 @@ def without_laws(grid: Grid) -> tuple[Leftover, ...]:
     source, knobs = torch.Generator().manual_seed(SEED), len(grid.names)
     draws = torch.randn(DRAWS, knobs, dtype=torch.float64, generator=source).exp()
     lengths = (math.sqrt(knobs) / 2.0 * draws)[:, list(grid.owners)].tolist()
-    each = product(lengths, SCALES, ROUGH)
-    return tuple(Leftover(tuple(own), scale, rough * scale) for own, scale, rough in each)
+    sizes = tuple((scale, rough * scale) for scale, rough in product(SCALES, ROUGH))
+    return tuple(Leftover(tuple(own), sizes) for own in lengths)
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
-    """One hypothesis with one residual, conditioned on the readings.
+class Branch:
+    """The components of one hypothesis with one kind of leftover, conditioned on the readings.
 
-    `shares` are the probabilities of the `likely` ones of the hypothesis's laws. `solved` has one
-    row per law: its misses times the inverse covariance.
+    `laws` are the hypothesis's laws that are likely under one of them. With one entry per component:
+    `sizes` has the variances of residual and roughness, `shares` the probability of each of these laws,
+    `whitening` the inverse of the Cholesky factor of the readings' covariance, `misses` what each law
+    leaves of the readings, whitened.
     """
 
     prior: Hypothesis
     rest: Leftover
-    factor: Tensor
+    laws: Tensor | slice
+    sizes: Tensor
     shares: Tensor
-    likely: Tensor
-    solved: Tensor
-
-    @property
-    def centres(self) -> Tensor:
-        """The means under the likely laws, one row per law. Not cached, as they are large."""
-        return self.prior.centres if self.likely.all() else self.prior.centres[self.likely]
-
-    def disagreement(self, across: Tensor, homes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean over the laws, their variance, and their covariance with home.
-
-        By moments: hundreds of laws over thousands of rows are passed twice, and not kept.
-        """
-        centres, shares, solved = self.centres, self.shares, self.solved
-        weighed = shares[:, None] * solved
-        mean = shares @ centres + weighed.sum(dim=0) @ across
-        moved = 2.0 * (weighed.T @ centres) + (weighed.T @ solved) @ across
-        second = (shares.sqrt()[:, None] * centres).square_().sum(dim=0)
-        second = second + (moved * across).sum(dim=0)
-        at_home = centres[:, homes] + solved @ across[:, homes]
-        away = (shares[:, None] * (at_home - mean[homes])).T
-        both = (away @ centres + (away @ solved) @ across).reshape(len(homes), len(homes), -1)
-        together = both.diagonal(dim1=0, dim2=1).T.flatten()
-        return mean, (second - mean.square()).clamp_min(0.0), together
+    whitening: Tensor
+    misses: Tensor
 
 
 class Mixture:
@@ -141,7 +131,7 @@ class Mixture:
 
     `weights` has the share of each component. `mean`, `variance` and `with_home`, the covariance of
     each row with `home`, have the shape `components x rows x metrics`. Each hypothesis is combined
-    with each of `rests`. Deterministic for the same readings.
+    with each size of each of `rests`, which have equally many. Deterministic for the same readings.
     """
 
     def __init__(
@@ -162,140 +152,152 @@ class Mixture:
         # The expected noise of a further reading of each metric is the median of its readings.
         own = [self.noise[self.metric == metric] for metric in range(metrics)]
         self.usual_noise = torch.stack([(x if len(x) else self.noise).median() for x in own])
-        self._at = self.metric * self.rows + self.row
-        self.components, self.weights = self._conditioned_on_all(priors, rests)
-        several = {c.rest.lengths: c.rest for c in self.components}
-        self._smooth = {
-            lengths: rest.alike(self.points[self.row], self.points)
-            for lengths, rest in several.items()
-        }
-        self._products = {
-            prior: prior.features[:, self._at].T @ prior.features
-            for prior in dict.fromkeys(c.prior for c in self.components)
-        }
+        self._read = self.metric * self.rows + self.row
+        self._branches, self.weights = self._conditioned_on_all(priors, rests)
+        seen = self.points[[home, *self.row.tolist()]]
+        several = dict.fromkeys(branch.rest for branch in self._branches)
+        self._smooth = {rest: rest.alike(seen, self.points) for rest in several}
         self.mean, self.variance, self.with_home = self._marginals()
 
-    def joint(self, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return means `components x metrics x rows` and their covariances, flattened in that order."""
-        flat = (torch.arange(self.metrics)[:, None] * self.rows + rows).flatten()
+    def hypotheses(self) -> list[Hypothesis]:
+        """Return the hypothesis of each component."""
+        return [branch.prior for branch in self._branches for _ in branch.shares]
+
+    def joint(self, metric: int, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return a metric's means `components x rows` and the covariance of the rows in each."""
         same = (rows[:, None] == rows).double()
-        blocks = torch.eye(self.metrics, dtype=torch.float64)
+        found = [(branch, n) for branch in self._branches for n in range(len(branch.shares))]
         means, covariances = [], []
-        for place in which:
-            component = self.components[place]
-            smooth = component.rest.alike(self.points[rows], self.points[rows])
-            block = component.rest.covariance(smooth, same)
-            features = component.prior.features[:, flat]
-            across = self._across(component)[:, flat]
-            half = torch.linalg.solve_triangular(component.factor, across, upper=False)
-            each = component.centres[:, flat] + component.solved @ across
-            mean = component.shares @ each
-            away = component.shares.sqrt()[:, None] * (each - mean)
-            covariance = torch.kron(blocks, block) + features.T @ features - half.T @ half
-            covariance += away.T @ away
-            means.append(mean.reshape(self.metrics, -1))
-            covariances.append(covariance)
+        for branch, n in (found[place] for place in which):
+            centres, features, halves = self._at(branch, metric, rows)
+            residual, roughness = branch.sizes[:, n]
+            smooth = branch.rest.alike(self.points[rows], self.points[rows])
+            block = LEVEL**2 + residual * smooth + roughness * same
+            shares, half = branch.shares[n], halves[n]
+            each = centres + branch.misses[n].T @ half
+            means.append(shares @ each)
+            away = shares.sqrt()[:, None] * (each - means[-1])
+            covariances.append(block + features.T @ features - half.T @ half + away.T @ away)
         return torch.stack(means), torch.stack(covariances)
 
-    def beside_home(self, rows: Sequence[int], most: int) -> tuple[Tensor, Tensor]:
-        """Return mean and covariance of the metrics of `rows`, relative to those of home, the first.
+    def beside_home(self, metric: int, rows: Sequence[int], most: int) -> tuple[Tensor, Tensor]:
+        """Return mean and covariance of a metric of `rows`, relative to that of home.
 
-        Over the `most` likeliest components, as the normal distribution of their moments: `metrics
-        x rows`, flattened in that order.
+        Over the `most` likeliest components, as the normal distribution of their moments.
         """
         best = self.weights.argsort(descending=True)[:most]
         shares = self.weights[best] / self.weights[best].sum()
-        means, covariances = self.joint(torch.tensor(rows), best.tolist())
-        contrast = torch.eye(len(rows), dtype=torch.float64)
+        means, covariances = self.joint(metric, torch.tensor([self.home, *rows]), best.tolist())
+        contrast = torch.eye(len(rows) + 1, dtype=torch.float64)[1:]
         contrast[:, 0] -= 1.0
-        form = torch.kron(torch.eye(self.metrics, dtype=torch.float64), contrast)
-        each = means.flatten(1) @ form.T
+        each = means @ contrast.T
         mean = shares @ each
         away = shares.sqrt()[:, None] * (each - mean)
         within = torch.einsum("c,cij->ij", shares, covariances)
-        return mean, form @ within @ form.T + away.T @ away
+        return mean, contrast @ within @ contrast.T + away.T @ away
 
     def _conditioned_on_all(
         self, priors: Sequence[Hypothesis], rests: Sequence[Leftover]
-    ) -> tuple[list[Component], Tensor]:
-        """Return the components that count, and the probability of each.
+    ) -> tuple[list[Branch], Tensor]:
+        """Return the components that count, by hypothesis, and the probability of each.
 
         All residuals of a hypothesis are computed together, in a third of the time.
         """
         same = (self.row[:, None] == self.row).double()
         read = self.points[self.row]
-        several = {rest.lengths: rest for rest in rests}
-        smooth = {lengths: rest.alike(read, read) for lengths, rest in several.items()}
-        rough = torch.stack([rest.covariance(smooth[rest.lengths], same) for rest in rests])
+        rough = torch.cat([rest.covariance(rest.alike(read, read), same) for rest in rests])
         alike = (self.metric[:, None] == self.metric).double()
         between = alike * rough + (self.noise.square() + JITTER).diag()
-        factors, fits = [], []
+        factors, misses, fits = [], [], []
         for prior in priors:
-            features = prior.features[:, self._at]
+            features = prior.features[:, self._read]
             factors.append(torch.linalg.cholesky(between + features.T @ features))
-            fits.append(self._fits(prior, factors[-1]))
+            missed = (self.value - prior.centres[:, self._read]).T
+            misses.append(torch.linalg.solve_triangular(factors[-1], missed, upper=False))
+            sizes = factors[-1].diagonal(dim1=1, dim2=2).log().sum(dim=1)
+            fits.append(-misses[-1].square().sum(dim=1) / 2.0 - sizes[:, None])
         logs = torch.stack([f.logsumexp(dim=1) - math.log(f.shape[1]) for f in fits], dim=1)
         weights = torch.softmax(logs.flatten(), dim=0)
-        if len(rests) > MOST_COMPONENTS:
+        if len(rough) > MOST_COMPONENTS:
             ticks = (torch.arange(MOST_COMPONENTS) + 0.5) / MOST_COMPONENTS
             places = torch.searchsorted(weights.cumsum(dim=0), ticks.double())
             weights = torch.bincount(places, minlength=len(weights)).double() / MOST_COMPONENTS
-        selected = torch.nonzero(weights >= min(NEGLIGIBLE, float(weights.max()))).flatten()
-        components = []
-        for rest, prior in (divmod(i, len(priors)) for i in selected.tolist()):
-            factor, law_fits = factors[prior][rest].clone(), fits[prior][rest]
-            components.append(self._component(priors[prior], rests[rest], factor, law_fits))
-        return components, weights[selected] / weights[selected].sum()
+        weights = weights.reshape(len(rests), -1, len(priors))
+        weights = torch.where(weights >= min(NEGLIGIBLE, float(weights.max())), weights, 0.0)
+        one, branches, selected = torch.eye(len(self.row), dtype=torch.float64), [], []
+        for (n, prior), (at, rest) in product(enumerate(priors), enumerate(rests)):
+            own = torch.nonzero(weights[at, :, n]).flatten()
+            if not len(own):
+                continue
+            of_rest, missed, factor = (
+                torch.unflatten(each[n], 0, (len(rests), -1))[at, own]
+                for each in (fits, misses, factors)
+            )
+            shares = torch.softmax(of_rest, dim=1)
+            likely = shares > NEGLIGIBLE * shares.amax(dim=1, keepdim=True)
+            used = likely.any(dim=0)
+            laws = slice(None) if used.all() else torch.nonzero(used).flatten()
+            shares = (shares * likely)[:, laws]
+            shares /= shares.sum(dim=1, keepdim=True)
+            whitening = torch.linalg.solve_triangular(factor, one, upper=False)
+            sizes = rest.variances()[:, own]
+            branches.append(Branch(prior, rest, laws, sizes, shares, whitening, missed[..., laws]))
+            selected.append(weights[at, own, n])
+        return branches, torch.cat(selected) / torch.cat(selected).sum()
 
-    def _fits(self, prior: Hypothesis, factors: Tensor) -> Tensor:
-        """Return the log probability of the readings, up to a common constant: `factors x laws`."""
-        misses = (self.value - prior.centres[:, self._at]).T
-        half: Tensor = torch.linalg.solve_triangular(factors, misses, upper=False)
-        sizes = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
-        return -half.square().sum(dim=1) / 2.0 - sizes[:, None]
-
-    def _component(
-        self, prior: Hypothesis, rest: Leftover, factor: Tensor, fits: Tensor
-    ) -> Component:
-        """Return a component with its likely laws."""
-        shares = torch.softmax(fits, dim=0)
-        likely = shares > NEGLIGIBLE * shares.max()
-        misses = (self.value - prior.centres[likely][:, self._at]).T
-        solved = torch.cholesky_solve(misses, factor).T
-        normalised = shares[likely] / shares[likely].sum()
-        return Component(prior, rest, factor, normalised, likely, solved)
-
-    def _across(self, component: Component) -> Tensor:
-        """Return the covariance of the readings with every metric at every row, flattened in that order."""
-        rest, each = component.rest, torch.arange(len(self.row))
-        block = LEVEL**2 + rest.residual**2 * self._smooth[rest.lengths]
-        block[each, self.row] += rest.roughness**2
-        across = self._products[component.prior].clone()
-        across.view(len(self.row), self.metrics, self.rows)[each, self.metric] += block
-        return across
+    def _at(
+        self, branch: Branch, metric: int, rows: Tensor | slice
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return means, features, and whitened covariances with the readings, of a metric at some rows."""
+        prior, own = branch.prior, self.metric == metric
+        columns = slice(metric * self.rows, (metric + 1) * self.rows)
+        features = prior.features[:, columns][:, rows]
+        shared = prior.features[:, self._read].T @ features
+        shared[own] += LEVEL**2
+        smooth = self._smooth[branch.rest][1:, rows][own]
+        same = (self.row[own, None] == torch.arange(self.rows)[rows]).double()
+        sized = branch.sizes[..., None, None] * branch.whitening[..., own]
+        whitening = torch.cat([branch.whitening, *sized], dim=2)
+        half = whitening @ torch.cat([shared, smooth, same])
+        return prior.centres[:, columns][:, rows][branch.laws], features, half
 
     def _marginals(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return mean, variance and covariance with home: `components x rows x metrics`."""
-        rows, marginals = torch.arange(self.rows), []
-        homes = torch.arange(self.metrics) * self.rows + self.home
-        with_home = {prior: prior.with_row(self.home, self.metrics) for prior in self._products}
-        for component in self.components:
-            rest, prior = component.rest, component.prior
-            across = self._across(component)
-            half = torch.linalg.solve_triangular(component.factor, across, upper=False)
-            smooth = rest.residual**2 * rest.alike(self.points[[self.home]], self.points)
-            smooth = smooth + rest.roughness**2 * (rows == self.home)
-            widths = (
-                rest.residual**2 + rest.roughness**2 + prior.width,
-                smooth.repeat(1, self.metrics)[0] + with_home[prior],
-            )
-            same = half[:, homes].repeat_interleave(self.rows, dim=1)
-            own = half.square().sum(dim=0), (half * same).sum(dim=0)
-            mean, *laws = component.disagreement(across, homes)
-            parts = (LEVEL**2 + w - o + a for w, o, a in zip(widths, own, laws, strict=True))
-            marginals.append(torch.stack([mean, *parts]).reshape(-1, self.metrics, self.rows))
-        means, variance, covariance = torch.stack(marginals, dim=1).mT.contiguous()
+        moments = torch.empty(3, len(self.weights), self.metrics, self.rows, dtype=torch.float64)
+        parts = torch.split(moments, [len(branch.shares) for branch in self._branches], dim=1)
+        for branch, part in zip(self._branches, parts, strict=True):
+            for metric in range(self.metrics):
+                self._moments(branch, metric, part[:, :, metric])
+        means, variance, covariance = moments.mT
         return means, variance.clamp_min(JITTER), covariance
+
+    def _moments(self, branch: Branch, metric: int, moments: Tensor) -> None:
+        """Put mean, variance and covariance with home of a metric at every row: `3 x components x rows`.
+
+        By the moments of the laws: hundreds of laws over thousands of rows are not kept.
+        """
+        shares, misses = branch.shares, branch.misses
+        weighed = shares[:, None] * misses
+        home = slice(self.home, self.home + 1)
+        centres, at_home, half = self._at(branch, metric, home)
+        centred = centres.T + (misses * half).sum(dim=1)
+        away = shares * (centred - (shares * centred).sum(dim=1, keepdim=True))
+        beside = (away[:, None] * misses).sum(dim=2) - half[..., 0]
+        means = torch.cat([shares[:, None], away[:, None], 2.0 * weighed], dim=1)
+        within = weighed @ misses.mT - torch.eye(len(self.row), dtype=torch.float64)
+        moves = torch.cat([weighed.sum(dim=2)[:, None], beside[:, None], within], dim=1)
+        residual, roughness = branch.sizes[..., None]
+        for start in range(0, self.rows, BLOCK):
+            rows = slice(start, min(start + BLOCK, self.rows))
+            centres, features, half = self._at(branch, metric, rows)
+            moved = torch.baddbmm(means @ centres, moves, half)
+            mean, second = moved[:, 0], shares @ centres.square() + (moved[:, 2:] * half).sum(dim=1)
+            moments[0, :, rows] = mean
+            moments[1, :, rows] = second - mean.square() + features.square().sum(dim=0)
+            moments[2, :, rows] = moved[:, 1] + (features * at_home).sum(dim=0)
+        moments[1] += LEVEL**2 + residual + roughness
+        moments[2] += LEVEL**2 + residual * self._smooth[branch.rest][0]
+        moments[2, :, self.home] += roughness[:, 0]
 
 
 def matern(distance: Tensor) -> Tensor:

@@ -35,9 +35,7 @@ class OutcomeModel:
     """The outcomes of one mixture, at every row of the grid and for each component.
 
     With `has_objective` the first outcome is the objective; the others are margins, whose indices are
-    `margins`. A limit is kept if its margin is at or below zero. Home is the baseline's row. `moved` is
-    the standard deviation of the move of each row's mean by a further window of that row,
-    `moved_by_home` by a further window of home.
+    `margins`. A limit is kept if its margin is at or below zero. Home is the baseline's row.
     """
 
     def __init__(
@@ -45,22 +43,18 @@ class OutcomeModel:
     ) -> None:
         self.mixture, self.weights, self.outcomes = mixture, mixture.weights, tuple(outcomes)
         self.margins = range(int(has_objective), len(outcomes))
-        column, home = [o.column for o in outcomes], [mixture.home]
-        factor, beside, at = (
+        column = [o.column for o in outcomes]
+        self._factor, self._beside, at = (
             torch.tensor([getattr(o, name) for o in outcomes], dtype=torch.float64)
             for name in ("factor", "beside", "at")
         )
         mean = mixture.mean[..., column]
-        self.mean = factor * (mean - beside * mean[:, home] - at)
-        own, both = mixture.variance[..., column], mixture.with_home[..., column]
-        variance = own + beside**2 * own[:, home] - 2.0 * beside * both
-        self.sd = factor.abs() * variance.clamp_min(LEAST_VARIANCE).sqrt()
-        noise = mixture.usual_noise[column]
-        shift = (own - beside * both).abs() / (own + noise.square()).sqrt()
-        self.moved = (factor.abs() * shift).clamp_min(LEAST_VARIANCE)
-        at_home = own[:, home]
-        shift = (both - beside * at_home).abs() / (at_home + noise.square()).sqrt()
-        self.moved_by_home = (factor.abs() * shift).clamp_min(LEAST_VARIANCE)
+        self.mean = self._factor * (mean - self._beside * mean[:, [mixture.home]] - at)
+        self._own, self._both = mixture.variance[..., column], mixture.with_home[..., column]
+        self._at_home = self._own[:, [mixture.home]]
+        variance = self._own + self._beside**2 * self._at_home - 2.0 * self._beside * self._both
+        self.sd = self._factor.abs() * variance.clamp_min(LEAST_VARIANCE).sqrt()
+        self._noise = mixture.usual_noise[column]
 
     @cached_property
     def kept(self) -> Tensor:
@@ -74,7 +68,7 @@ class OutcomeModel:
         limits are judged separately.
         """
         reach = torch.special.ndtri(torch.tensor(sure, dtype=torch.float64))
-        moved = self.moved_by_home if home else self.moved
+        moved = self._moved(home)
         left = (self.sd.square() - moved.square()).clamp_min(0.0).sqrt()
         return self._every(self.mean + reach * left, moved)
 
@@ -90,7 +84,15 @@ class OutcomeModel:
 
         `components x rows`. The standard deviation of the mean's move is bounded by `widest`.
         """
-        return improvement(best - self.mean[..., 0], self.moved[..., 0].clamp_max(widest))
+        moved = self._moved(home=False)[..., 0].clamp_max(widest)
+        return improvement(best - self.mean[..., 0], moved)
+
+    def _moved(self, home: bool) -> Tensor:
+        """Return the deviation of the move of each row's mean by a further window of it, or of home."""
+        shared, beside = (self._both, self._at_home) if home else (self._own, self._both)
+        variance = (beside if home else shared) + self._noise.square()
+        shift = (shared - self._beside * beside).abs() / variance.sqrt()
+        return (self._factor.abs() * shift).clamp_min(LEAST_VARIANCE)
 
 
 def improvement(by: Tensor, sd: Tensor) -> Tensor:

@@ -83,9 +83,11 @@ def draw_laws(
     """
     columns = torch.nn.functional.pad(ratios, (0, 1))  # `unique` refuses rows without a column
     distinct, place = torch.unique(columns, dim=0, return_inverse=True)
-    parts = (part[:, :-1] for part in torch.split(distinct, DRAWS))
+    several = len(distinct) < len(ratios)
+    parts = torch.split(distinct[:, :-1] if several else ratios, DRAWS)
     some = [_drawn_laws(roles, part, breaks) for part in parts]
-    return Laws(*(torch.cat(each, dim=1)[:, place] for each in zip(*some, strict=True)))
+    laws = (torch.cat(each, dim=1) for each in zip(*some, strict=True))
+    return Laws(*(each[:, place] if several else each for each in laws))
 
 
 def _drawn_laws(roles: Sequence[Role], ratios: Tensor, breaks: Breaks) -> Laws:

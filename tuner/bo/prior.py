@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -35,16 +35,6 @@ class Hypothesis:
     centres: Tensor
     features: Tensor
     name: str = "powers of the knobs"
-
-    @cached_property
-    def width(self) -> Tensor:
-        """The variance of each metric at each row from the features."""
-        return self.features.square().sum(dim=0)
-
-    def with_row(self, row: int, metrics: int) -> Tensor:
-        """Return the covariance, from the features, of each metric at each row with it at one row."""
-        features = torch.unflatten(self.features, 1, (metrics, -1))
-        return (features * features[..., [row]]).sum(dim=0).flatten()
 
 
 @lru_cache(maxsize=2)

@@ -77,7 +77,7 @@ def test_weights_are_positive_and_add_up_to_one() -> None:
     posterior = Mixture(GRID, BASELINE, 2, read(SPREAD), PRIORS)
     assert float(posterior.weights.sum()) == pytest.approx(1.0)
     assert bool((posterior.weights > 0.0).all())
-    shape = len(posterior.components), len(GRID.settings), 2
+    shape = len(posterior.weights), len(GRID.settings), 2
     assert posterior.mean.shape == posterior.variance.shape == posterior.with_home.shape == shape
     assert posterior.weights.shape == shape[:1]
 
@@ -240,11 +240,11 @@ def dense(
     seen = [r.metric * ROWS + r.row for r in readings]
     values, noise = np.array([r.value for r in readings]), np.diag([r.noise**2 for r in readings])
     parts = []
-    for rest in rests:
+    for rest, (residual, roughness) in [(one, size) for one in rests for size in one.sizes]:
         places = TINY.places.numpy() / np.array(rest.lengths)
         reach = math.sqrt(5.0) * np.linalg.norm(places[:, None] - places, axis=2)
-        smooth = rest.residual**2 * (1.0 + reach + reach**2 / 3.0) * np.exp(-reach)
-        one = LEVEL**2 + smooth + rest.roughness**2 * np.eye(ROWS)
+        smooth = residual**2 * (1.0 + reach + reach**2 / 3.0) * np.exp(-reach)
+        one = LEVEL**2 + smooth + roughness**2 * np.eye(ROWS)
         for prior in priors:
             features, laws = prior.features.numpy(), prior.centres.numpy()
             whole = np.kron(np.eye(2), one) + features.T @ features
@@ -273,30 +273,30 @@ def test_the_joint_posterior_is_the_dense_distribution(place: int) -> None:
     priors = TINY_PRIORS[place : place + 1]
     expected = dense(priors, READINGS)
     posterior = Mixture(TINY, HOME, 2, READINGS, priors)
-    means, covariances = posterior.joint(EVERY, range(len(expected)))
-    assert len(posterior.components) == len(expected)
-    for component, way in enumerate(expected):
-        mean, covariance = means[component].flatten().numpy(), covariances[component].numpy()
-        assert mean == pytest.approx(way.mean, abs=1e-6)
-        assert covariance == pytest.approx(way.covariance, abs=1e-6)
-        whole = way.covariance.reshape(2, ROWS, 2, ROWS)
-        for metric in range(2):
-            own = whole[metric, :, metric]
+    assert len(posterior.weights) == len(expected)
+    for metric in range(2):
+        means, covariances = posterior.joint(metric, EVERY, range(len(expected)))
+        for component, way in enumerate(expected):
+            mean = way.mean.reshape(2, ROWS)[metric]
+            own = way.covariance.reshape(2, ROWS, 2, ROWS)[metric, :, metric]
+            assert means[component].numpy() == pytest.approx(mean, abs=1e-6)
+            assert covariances[component].numpy() == pytest.approx(own, abs=1e-6)
             at = component, slice(None), metric
-            assert posterior.mean[at].numpy() == pytest.approx(
-                way.mean.reshape(2, -1)[metric], abs=1e-6
-            )
+            assert posterior.mean[at].numpy() == pytest.approx(mean, abs=1e-6)
             assert posterior.variance[at].numpy() == pytest.approx(own.diagonal(), abs=1e-6)
             assert posterior.with_home[at].numpy() == pytest.approx(own[HOME], abs=1e-6)
 
 
 @pytest.mark.usefixtures("plain")
-def test_each_hypothesis_weighs_by_the_likelihood_of_the_readings() -> None:
-    rests = [*BESIDE_LAWS, *without_laws(TINY)[:4]]
+@pytest.mark.parametrize("rests", [BESIDE_LAWS, without_laws(TINY)[:2]])
+def test_each_hypothesis_weighs_by_the_likelihood_of_the_readings(
+    rests: Sequence[Leftover],
+) -> None:
     ways = dense(TINY_PRIORS, READINGS, rests)
     expected = np.array([way.weight for way in ways])
     posterior = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS, rests)
-    assert posterior.weights.numpy() == pytest.approx(expected / expected.sum(), abs=1e-6)
+    shares = sorted(expected / expected.sum())
+    assert sorted(posterior.weights.tolist()) == pytest.approx(shares, abs=1e-6)
     mean = np.average([way.mean for way in ways], axis=0, weights=expected)
     assert overall(posterior).mean.T.flatten().numpy() == pytest.approx(mean, abs=1e-6)
 
@@ -306,7 +306,7 @@ def test_ways_of_little_weight_are_left_out_and_little_changes() -> None:
     ways = dense(TINY_PRIORS, readings)
     weights = np.array([way.weight for way in ways])
     posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
-    assert len(posterior.components) < len(ways)
+    assert len(posterior.weights) < len(ways)
     mean = np.average([way.mean for way in ways], axis=0, weights=weights)
     assert overall(posterior).mean.T.flatten().numpy() == pytest.approx(mean, abs=0.03)
 
@@ -315,22 +315,20 @@ def test_ways_of_little_weight_are_left_out_and_little_changes() -> None:
 def test_the_joint_posterior_has_the_marginals(readings: tuple[RowReading, ...]) -> None:
     """For any rows in any order."""
     posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS)
-    rows, which = torch.tensor([HOME, 5, 0]), range(len(posterior.components))
-    means, covariances = posterior.joint(rows, which)
-    assert torch.allclose(means.mT, posterior.mean[:, rows])
-    blocks = covariances.reshape(-1, 2, 3, 2, 3)
+    rows, which = torch.tensor([HOME, 5, 0]), range(len(posterior.weights))
     for metric in range(2):
-        own = blocks[:, metric, :, metric]
+        means, own = posterior.joint(metric, rows, which)
+        assert torch.allclose(means, posterior.mean[:, rows, metric])
         assert torch.allclose(own.diagonal(dim1=1, dim2=2), posterior.variance[:, rows, metric])
         assert torch.allclose(own[:, 0], posterior.with_home[:, rows, metric])
-    assert torch.allclose(covariances, covariances.mT)
-    assert float(torch.linalg.eigvalsh(covariances).min()) > 0.0
+        assert torch.allclose(own, own.mT)
+        assert float(torch.linalg.eigvalsh(own).min()) > 0.0
 
 
 def test_some_components_can_be_selected_alone() -> None:
     posterior = Mixture(TINY, HOME, 2, READINGS, TINY_PRIORS)
-    means, covariances = posterior.joint(EVERY, range(len(posterior.components)))
-    some, between = posterior.joint(EVERY, [3, 0])
+    means, covariances = posterior.joint(1, EVERY, range(len(posterior.weights)))
+    some, between = posterior.joint(1, EVERY, [3, 0])
     assert torch.equal(some, means[[3, 0]])
     assert torch.equal(between, covariances[[3, 0]])
 
@@ -378,7 +376,7 @@ def test_any_readings_leave_a_mixture_finite(
     readings: list[RowReading], rests: Sequence[Leftover]
 ) -> None:
     posterior = Mixture(TINY, HOME, 2, readings, TINY_PRIORS, rests)
-    means, covariances = posterior.joint(EVERY, range(len(posterior.components)))
+    means, covariances = posterior.joint(1, EVERY, range(len(posterior.weights)))
     for part in (posterior.weights, posterior.mean, posterior.with_home, means, covariances):
         assert bool(torch.isfinite(part).all())
     assert bool((posterior.variance > 0.0).all())

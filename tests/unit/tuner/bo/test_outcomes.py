@@ -229,30 +229,29 @@ def test_a_contrast_is_that_of_the_joint_distribution(outcomes: tuple[ModelOutco
     """Sampled: row and baseline together, then their difference."""
     model = known(0.1, outcomes, RowReading(0, 1, -0.1, 0.05), RowReading(1, 3, 0.5, 0.01))
     rows, home = [5, BASELINE, 2], 1
-    mean, covariance = model.mixture.joint(torch.tensor(rows), range(len(model.weights)))
-    for i, row in enumerate(rows):
-        for j, o in enumerate(outcomes):
-            take = torch.zeros(2, len(rows), dtype=torch.float64)
-            take[o.column, i] += o.factor
-            take[o.column, home] -= o.factor * o.beside
-            expected = mean.flatten(1) @ take.flatten() - o.factor * o.at
-            variance = take.flatten() @ covariance @ take.flatten()
-            assert torch.allclose(model.mean[:, row, j], expected)
+    for j, o in enumerate(outcomes):
+        mean, covariance = model.mixture.joint(
+            o.column, torch.tensor(rows), range(len(model.weights))
+        )
+        for i, row in enumerate(rows):
+            take = torch.zeros(len(rows), dtype=torch.float64)
+            take[i] += o.factor
+            take[home] -= o.factor * o.beside
+            variance = take @ covariance @ take
+            assert torch.allclose(model.mean[:, row, j], mean @ take - o.factor * o.at)
             assert torch.allclose(model.sd[:, row, j], variance.clamp_min(0.0).sqrt(), atol=1e-4)
 
 
 def test_all_components_together_are_the_normal_distribution_of_their_moments() -> None:
     model = known(0.1, (SAVED, ModelOutcome(1, 1.0, 1.0, 0.0)), RowReading(1, 3, 0.5, 0.01))
-    rows = [BASELINE, *(row for row in EVERY.tolist() if row != BASELINE)]
-    mean, covariance = model.mixture.beside_home(rows, len(model.weights))
+    rows, likeliest = EVERY.tolist(), int(model.weights.argmax())
     for column in range(2):
-        own = slice(column * len(rows), (column + 1) * len(rows))
-        each, sd = model.mean[:, rows, column], model.sd[:, rows, column]
+        mean, covariance = model.mixture.beside_home(column, rows, len(model.weights))
+        each, sd = model.mean[..., column], model.sd[..., column]
         expected = model.weights @ each
         variance = model.weights @ ((each - expected).square() + sd.square())
-        assert torch.allclose(mean[own], expected)
-        assert torch.allclose(covariance[own, own].diagonal(), variance, atol=1e-8)
-    assert torch.allclose(covariance, covariance.T)
-    few, _ = model.mixture.beside_home(rows, 1)
-    likeliest = int(model.weights.argmax())
-    assert torch.allclose(few, model.mean[likeliest, rows].T.flatten())
+        assert torch.allclose(mean, expected)
+        assert torch.allclose(covariance.diagonal(), variance, atol=1e-8)
+        assert torch.allclose(covariance, covariance.T)
+        few, _ = model.mixture.beside_home(column, rows, 1)
+        assert torch.allclose(few, each[likeliest])
