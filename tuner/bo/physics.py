@@ -84,7 +84,7 @@ def draw_laws(
     columns = torch.nn.functional.pad(ratios, (0, 1))  # `unique` refuses rows without a column
     distinct, place = torch.unique(columns, dim=0, return_inverse=True)
     several = len(distinct) < len(ratios)
-    parts = torch.split(distinct[:, :-1] if several else ratios, DRAWS)
+    parts = torch.split(distinct[:, :-1] if several else ratios, 4 * DRAWS)
     some = [_drawn_laws(roles, part, breaks) for part in parts]
     laws = (torch.cat(each, dim=1) for each in zip(*some, strict=True))
     return Laws(*(each[:, place] if several else each for each in laws))
