@@ -42,12 +42,17 @@ CHANGE_S = 180.0
 """Timeout in s of a change, which may start processes."""
 
 
-class StatsReader:
-    """Read the server's figures, and detect that another version has replaced it."""
+def nothing() -> None:
+    """Do nothing: whoever started the server restarts it and ends it."""
 
-    def __init__(self, server: Server, version: str) -> None:
+
+class StatsReader:
+    """Read the server's figures once `revive` returns, and detect that another version has replaced it."""
+
+    def __init__(self, server: Server, version: str, revive: Callable[[], None] = nothing) -> None:
         self._server = server
         self._version = version
+        self._revive = revive
         self._incarnation = ""
 
     def read(self, inside: int | None = None, within_s: float = 0.0) -> StatsReply:
@@ -57,6 +62,7 @@ class StatsReader:
             DeviceLost: the server does not answer.
             WorkloadChanged: it was restarted as another version.
         """
+        self._revive()
         stats = self._server.stats(inside, within_s)
         if stats.incarnation != self._incarnation:
             version = self._server.knobs().version
@@ -167,20 +173,37 @@ class Server:
 
 
 class KnobActuator:
-    """Sets the knobs of a served workload; with `started`, which identifies its start, restarts show."""
+    """Sets the knobs of a served workload; with `started`, which identifies its start, restarts show.
 
-    def __init__(self, server: Server, space: Space, started: Callable[[], str] | None) -> None:
+    `revive` is called before the knobs are read or set, `end` after the connection is closed.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        space: Space,
+        started: Callable[[], str] | None,
+        revive: Callable[[], None],
+        end: Callable[[], None],
+    ) -> None:
         self._server = server
         self._space = space
+        self._revive, self._end = revive, end
         if started is not None:
             self.incarnation = started
 
     def close(self) -> None:
         """End the connection."""
         self._server.close()
+        self._end()
 
     def read(self) -> Setting:
         """Return the setting in force. Raises ActuationError, DeviceLost."""
+        self._revive()
+        return self._in_force()
+
+    def _in_force(self) -> Setting:
+        """Return the setting that the server reports. Raises ActuationError, DeviceLost."""
         setting = self._server.knobs().setting
         try:
             self._space.check(setting)
@@ -204,7 +227,7 @@ class KnobActuator:
         if setting_key(requested) == setting_key(before):
             return
         self._server.put(requested)
-        now = self.read()
+        now = self._in_force()
         if setting_key(now) != setting_key(requested):
             raise ActuationError(
                 f"the workload at {self._server.url} accepted {render_setting(requested)} but uses "
@@ -236,9 +259,19 @@ class ServerTotals:
 
 
 def attach(
-    spec: str, *, seed: int, state_dir: Path, clock: Clock, shape: LoadShape = CLOSED_LOOP
+    spec: str,
+    *,
+    seed: int,
+    state_dir: Path,
+    clock: Clock,
+    shape: LoadShape = CLOSED_LOOP,
+    revive: Callable[[], None] = nothing,
+    end: Callable[[], None] = nothing,
 ) -> Side:
     """Attach to the running server at a URL on loopback.
+
+    `revive` restarts a server of ours that has ended, before its knobs or signals are used; closing the
+    side ends it by `end`.
 
     Raises:
         InvalidInput: not a URL with a port on loopback, or knobs that make no space.
@@ -257,7 +290,7 @@ def attach(
     counting = partial(ServerTotals, server)
     meter = LoadMeter(connect, shape, counting, clock, seed, f"requests of {server.url}/stats")
 
-    reader = StatsReader(server, reply.version)
+    reader = StatsReader(server, reply.version, revive)
     started = (lambda: reader.read().incarnation) if stats.incarnation else None
     latencies = ("latency_p50_ms", "latency_p99_ms", "latency_mean_ms", "throughput_per_s")
     arriving = () if shape.rate_per_s is None else ("arrival_rate_per_s",)
@@ -271,7 +304,7 @@ def attach(
             *(Metric(name, scope=Scope.SERVICE) for name in (*latencies, *arriving)),
             Metric("cpu_time_ms", scope=Scope.PROCESS),
         ),
-        actuator=KnobActuator(server, space, started),
+        actuator=KnobActuator(server, space, started, revive, end),
         meter=meter,
         source=f"our load generator, {shape}",
         signals=signals_of(reader, stats),
