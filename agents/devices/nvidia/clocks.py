@@ -16,20 +16,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Protocol
 
 import pynvml
 
 from agents.actuator.driver import contested
-from agents.actuator_client.caps import DeviceCaps
+from agents.actuator_client.client import RemoteKnobs
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, PROFILE, TOLERANCE_MHZ
 from agents.devices.nvidia.limits import cap_w
 from agents.devices.nvidia.nvml import Gpu
 from agents.devices.nvidia.remembered import Memory
-from agents.target.side import Capped, Closing, HoldGuard
 from tuner.core import (
     ActuationError,
-    Actuator,
     Clock,
     KnobRefused,
     MeasurementError,
@@ -120,20 +117,6 @@ def reached(looks: list[Look]) -> int | None:
     return max(s.sm_mhz for s in looks)
 
 
-class Knobs(Actuator, HoldGuard, Capped, Closing, Protocol):
-    """A device behind the actuator; `job` is the batch job that it is leased to, empty if none is."""
-
-    job: str
-
-    def again(self) -> None:
-        """Write the setting in force again. Raises ActuationError."""
-        ...
-
-    def leave(self, knob: str, why: str) -> None:
-        """Leave a knob to the other program that sets it, and restore the others. Raises ActuationError."""
-        ...
-
-
 class FollowedKnobs:
     """Knobs of a GPU; a change counts as applied once the clock is seen to follow.
 
@@ -143,7 +126,7 @@ class FollowedKnobs:
 
     def __init__(
         self,
-        knobs: Knobs,
+        knobs: RemoteKnobs,
         space: Space,
         gpu: Gpu,
         lock: ClockLock,
@@ -151,6 +134,8 @@ class FollowedKnobs:
         clock: Clock,
     ) -> None:
         self._knobs = knobs
+        self.caps, self.read = knobs.caps, knobs.read
+        self.conflict, self.close = knobs.conflict, knobs.close
         self._space = space
         self._default = space.default
         self._gpu = gpu
@@ -160,10 +145,6 @@ class FollowedKnobs:
         self._above_at = -inf
         self._cap_w: float | None = None
         lock.contradicted, lock.seen_free = self._contradicted, self._seen_free
-
-    def read(self) -> Setting:
-        """Return the setting in force, as far as the actuator knows it. Raises ActuationError."""
-        return self._knobs.read()
 
     def apply(self, setting: Setting) -> None:
         """Set knobs and wait until the clock has followed.
@@ -191,11 +172,6 @@ class FollowedKnobs:
         self._knobs.hold(setting, study, revision, valid_for_s)
         self._expect(setting)
 
-    @property
-    def caps(self) -> DeviceCaps:
-        """The caps of the device as a member of a power budget."""
-        return self._knobs.caps
-
     def rest(self) -> Setting | None:
         """Bring a member to its original setting within its caps, unless another setting is in force.
 
@@ -210,18 +186,10 @@ class FollowedKnobs:
         self._lock.mhz, self._lock.profile = None, ""
         self._knobs.release()
 
-    def conflict(self) -> str:
-        """Return the actuator's objection to the setting in force; empty if it has none."""
-        return self._knobs.conflict()
-
     @property
     def job(self) -> str:
         """The batch job that the device is leased to, empty if none is."""
         return self._knobs.job
-
-    def close(self) -> None:
-        """End the connection to the actuator."""
-        self._knobs.close()
 
     def left(self) -> tuple[Space, Mapping[str, str]]:
         """Return the space still offered, and the reasons for the knobs that the GPU refused to set.

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import pynvml
 import pytest
 
 from agents.actuator_client.caps import DeviceCaps
-from agents.actuator_client.client import DETACHED
+from agents.actuator_client.client import DETACHED, RemoteKnobs
 from agents.actuator_client.line import ActuatorClient
 from agents.devices.nvidia import device, energy
 from agents.devices.nvidia import nvml as nvml_module
@@ -389,7 +390,9 @@ class TestEnforcedLimit:
     ) -> None:
         direct = Direct(discover()[0])
         memory = Memory(tmp_path, A100, "1")
-        knobs = FollowedKnobs(direct, direct.space, Gpu(A100), ClockLock(), memory, nvml)
+        knobs = FollowedKnobs(
+            cast("RemoteKnobs", direct), direct.space, Gpu(A100), ClockLock(), memory, nvml
+        )
         nvml.set("limit_w", 200.0)
         nvml.set("enforced_w", 250.0)
         knobs.apply({LIMIT: 220})
@@ -637,7 +640,9 @@ class TestFollowing:
         self, nvml: FakeNvml, direct: Direct, lock: ClockLock, memory: Memory
     ) -> FollowedKnobs:
         nvml.sleep(5.0)
-        return FollowedKnobs(direct, direct.space, Gpu(A100), lock, memory, nvml)
+        return FollowedKnobs(
+            cast("RemoteKnobs", direct), direct.space, Gpu(A100), lock, memory, nvml
+        )
 
     def test_a_setting_counts_as_applied_once_the_clock_has_followed(
         self, nvml: FakeNvml, knobs: FollowedKnobs, memory: Memory, tmp_path: Path
