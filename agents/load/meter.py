@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
 from agents.load.generator import LoadCaller, LoadRun, LoadShape, Tally, by_reason
+from agents.load.window import OpenWindow
 from tuner.core import (
     FAILURES,
     Clock,
@@ -119,7 +120,7 @@ class LoadMeter:
             run.stop(grace_s=0.0)
 
 
-class LoadWindow:
+class LoadWindow(OpenWindow):
     """An open window, whose load runs until the window is stopped.
 
     Latencies and failures are measured by our callers. Items are counted by the service if it reports
@@ -130,17 +131,14 @@ class LoadWindow:
         self._run = run
         self._counted, self._callers = counted, callers
         self._totals = totals
-        self._final: Reading | None = None
 
-    def read(self) -> Reading:
+    def _shown(self) -> Reading:
         """Return the window's metrics so far. Raises MeasurementError."""
-        return self._reading(self._run.read()) if self._final is None else self._final
+        return self._reading(self._run.read())
 
-    def stop(self) -> Reading:
+    def _ended(self) -> Reading:
         """Stop the load and return the window's metrics. Raises MeasurementError."""
-        if self._final is None:
-            self._final = self._reading(self._run.stop(), last=True)
-        return self._final
+        return self._reading(self._run.stop(), last=True)
 
     def _reading(self, tally: Tally, *, last: bool = False) -> Reading:
         """Return a reading from the callers' tally and the service's totals; the last has latencies."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from agents.load.exposition import Histogram
 from agents.load.meter import Totals
+from agents.load.window import OpenWindow
 from tuner.core import (
     Clock,
     CounterStep,
@@ -16,7 +17,6 @@ from tuner.core import (
     Metric,
     Reading,
     Scope,
-    Window,
     demand,
     ratio_estimate,
 )
@@ -34,53 +34,31 @@ class Figures:
     failed: int
 
 
-@dataclass(frozen=True)
-class PrometheusMeter:
-    """Measures the requests of any sender by the metrics that the service reports; sends none.
+class PrometheusWindow(OpenWindow):
+    """An open window over a service's totals, for the requests of any sender; it sends none.
 
-    `figures` reads these metrics, and `report_s` is their largest age in seconds. `counting` starts to
-    count further totals of the service (`cpu_s`) for one window.
-    """
-
-    _figures: Callable[[], Figures]
-    _counting: Callable[[], Totals]
-    _clock: Clock
-    _report_s: float
-
-    def start(self) -> Window:
-        """Open a window. Raises MeasurementError: the service does not report its totals."""
-        return PrometheusWindow(self._figures, self._counting(), self._clock, self._report_s)
-
-
-class PrometheusWindow:
-    """An open window over a service's totals.
+    `figures` reads what the service reports; `counting` starts to count further totals (`cpu_s`).
 
     The service may update its metrics only every `report_s` seconds. Rates are therefore taken between
     readings at which the counts had changed, not from the start of the window.
     """
 
     def __init__(
-        self, figures: Callable[[], Figures], totals: Totals, clock: Clock, report_s: float
+        self,
+        figures: Callable[[], Figures],
+        counting: Callable[[], Totals],
+        clock: Clock,
+        report_s: float,
     ) -> None:
         self._figures = figures
-        self._totals = totals
+        self._totals = counting()
         self._clock = clock
         self._report_s = report_s
         self._before = figures()
         self._began = clock.monotonic()
         self._arrivals: list[tuple[float, float, float]] = []
-        self._final: Reading | None = None
 
-    def read(self) -> Reading:
-        """Return the window's metrics so far. Raises MeasurementError."""
-        return self._look() if self._final is None else self._final
-
-    def stop(self) -> Reading:
-        """Close the window and return its metrics. Raises MeasurementError."""
-        self._final = self.read()
-        return self._final
-
-    def _look(self) -> Reading:
+    def _shown(self) -> Reading:
         """Read the service's metrics and return the window's reading."""
         now, now_s = self._figures(), self._clock.monotonic()
         good = now.good.since(self._before.good)

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from agents.load.generator import REQUESTS, LoadRun, LoadShape, Tally, sent
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import rate_of, shown_by
+from agents.load.window import OpenWindow
 from agents.speculation.client import SIGNAL, SpeculationClient
 from agents.speculation.messages import SpeculationStats
 from tuner.core import (
@@ -92,20 +93,8 @@ def speculation_shown(
     return shown
 
 
-class DecodingMeter:
-    """Measure live traffic by the proxy's counters, without sending requests."""
-
-    def __init__(self, client: SpeculationClient, clock: Clock) -> None:
-        self._client = client
-        self._clock = clock
-
-    def start(self) -> Window:
-        """Open a window. Raises MeasurementError."""
-        return DecodingWindow(self._client, self._clock)
-
-
-class DecodingWindow:
-    """The proxy's counters since the window was opened."""
+class DecodingWindow(OpenWindow):
+    """The proxy's counters since the window was opened, for live traffic; no request is sent."""
 
     def __init__(self, client: SpeculationClient, clock: Clock) -> None:
         self._client = client
@@ -113,18 +102,8 @@ class DecodingWindow:
         self._before = self._stats()
         self._length = self._in_force()
         self._looks = [(clock.monotonic(), self._before)]
-        self._final: Reading | None = None
 
-    def read(self) -> Reading:
-        """Return the metrics so far. Raises MeasurementError."""
-        return self._look() if self._final is None else self._final
-
-    def stop(self) -> Reading:
-        """Close the window and return its metrics. Raises MeasurementError."""
-        self._final = self.read()
-        return self._final
-
-    def _look(self) -> Reading:
+    def _shown(self) -> Reading:
         """Read the counters; return the metrics so far. Raises MeasurementError after a restart."""
         before, now = self._before, self._stats()
         if now.incarnation != before.incarnation or now.items < before.items:
@@ -296,30 +275,25 @@ class PromptMeter:
 
 
 @dataclass(slots=True)
-class PromptWindow:
+class PromptWindow(OpenWindow):
     """An open window under our load. Tokens and latencies are those that our callers saw."""
 
     _run: LoadRun
     _decoding: DecodingWindow
     _times: TokenTimes
     _began_s: float
-    _final: Reading | None = None
 
-    def read(self) -> Reading:
+    def _shown(self) -> Reading:
         """Return the metrics so far. Raises MeasurementError."""
-        if self._final is not None:
-            return self._final
         return self._reading(self._decoding.read(), self._run.read())
 
-    def stop(self) -> Reading:
+    def _ended(self) -> Reading:
         """Stop the load and return the window's metrics. Raises MeasurementError."""
-        if self._final is None:
-            try:
-                decoding = self._decoding.stop()
-            finally:  # the load ends also if the proxy does not answer
-                tally = self._run.stop()
-            self._final = self._reading(decoding, tally)
-        return self._final
+        try:
+            decoding = self._decoding.stop()
+        finally:  # the load ends also if the proxy does not answer
+            tally = self._run.stop()
+        return self._reading(decoding, tally)
 
     def _reading(self, decoding: Reading, tally: Tally) -> Reading:
         """Return a reading with the tokens and latencies that our callers saw."""

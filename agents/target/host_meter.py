@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agents.host.machine import busy_seconds, required_text
+from agents.load.window import OpenWindow
 from agents.target.joules import Joules
 from tuner.core import ActuationError, Clock, MeasurementError, Reading, reraised
 
@@ -50,7 +51,7 @@ class HostMeter:
         return HostWindow(self)
 
 
-class HostWindow:
+class HostWindow(OpenWindow):
     """One window. Read it at least once a minute: an energy counter may wrap within minutes."""
 
     def __init__(self, meter: HostMeter) -> None:
@@ -62,38 +63,27 @@ class HostWindow:
         self._throttled_s = 0.0
         self._looks = 0
         self._astray: list[str] = []
-        self._closed: Reading | None = None
 
-    def read(self) -> Reading:
-        """Return the busy CPU seconds of the whole host and, where metered, the energy so far.
-
-        Raises:
-            MeasurementError: something cannot be read.
-        """
-        return self._closed or self._shown()
-
-    def stop(self) -> Reading:
-        """Close the window and return its metrics.
-
-        Raises:
-            MeasurementError: something cannot be read, or clocks exceeded their ceilings.
-        """
-        if self._closed is None:
-            try:
-                self._closed = self._shown()
-            finally:
-                if self._joules is not None:
-                    self._joules.close()
-            if len(self._astray) > MOST_ASTRAY * self._looks:
-                raise MeasurementError(
-                    self._astray[-1],
-                    hint="the hardware ignores it; run `jouletune "
-                    "doctor` for other programs that set clocks",
-                )
-        return self._closed
+    def _ended(self) -> Reading:
+        """Return the last totals. Raises MeasurementError, too, if clocks exceeded their ceilings."""
+        try:
+            shown = self._shown()
+        finally:
+            if self._joules is not None:
+                self._joules.close()
+        if len(self._astray) > MOST_ASTRAY * self._looks:
+            raise MeasurementError(
+                self._astray[-1],
+                hint="the hardware ignores it; run `jouletune "
+                "doctor` for other programs that set clocks",
+            )
+        return shown
 
     def _shown(self) -> Reading:
-        """Return the totals so far, and compare the clocks with their ceilings."""
+        """Return the busy CPU seconds of the whole host and, where metered, the energy so far.
+
+        The clocks are compared with their ceilings. Raises MeasurementError if something cannot be read.
+        """
         busy = max(0.0, busy_seconds(required_text(self._meter.stat)) - self._busy_s)
         now = self._meter.clock.monotonic()
         self._throttled_s += now - self._last_s if self._throttled() else 0.0

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from agents.host.processes.ownership import WorkloadIdentity
+from agents.load.window import OpenWindow, WindowMeter
 from agents.target.side import Side
 from tuner.core import (
     ActuationError,
@@ -67,7 +69,7 @@ def open_simulated_inference(spec: str, *, seed: int, state_dir: Path, clock: Cl
         space=Space((BATCH,)),
         metrics=tuple(Metric(name, Origin.SIMULATED, Scope.SERVICE) for name in METRICS),
         actuator=BatchSize(served),
-        meter=InferenceMeter(served, clock),
+        meter=WindowMeter(partial(InferenceWindow, served)),
         source="the simulated inference's own clock",
         identity=WorkloadIdentity(processes=lambda: (int(served.get("own_pid")),)),
     )
@@ -118,35 +120,20 @@ class BatchSize:
             self._served.set("batch", float(value))
 
 
-class InferenceMeter:
-    """Open windows on the items served by the simulated inference."""
-
-    def __init__(self, served: Served, clock: Clock) -> None:
-        self.served = served
-        self.clock = clock
-
-    def start(self) -> InferenceWindow:
-        """Open a window. Raises MeasurementError."""
-        return InferenceWindow(self)
-
-
-class InferenceWindow:
+class InferenceWindow(OpenWindow):
     """One window: the items since its start, and a sample of their latencies."""
 
-    def __init__(self, meter: InferenceMeter) -> None:
-        self._meter = meter
-        self._items = meter.served.get("items")
-        self._mark, _ = meter.served.latencies_ms(0)
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._items = served.get("items")
+        self._mark, _ = served.latencies_ms(0)
         self._latencies_ms: list[float] = []
-        self._closed: Reading | None = None
 
-    def read(self) -> Reading:
+    def _shown(self) -> Reading:
         """Return the metrics so far."""
-        if self._closed is not None:
-            return self._closed
-        self._mark, new = self._meter.served.latencies_ms(self._mark)
+        self._mark, new = self._served.latencies_ms(self._mark)
         self._latencies_ms += new
-        items = self._meter.served.get("items") - self._items
+        items = self._served.get("items") - self._items
         tails = {
             name: quantile_estimate(
                 self._latencies_ms, quantile, origin=Origin.SIMULATED, scope=Scope.SERVICE
@@ -156,9 +143,8 @@ class InferenceWindow:
         }
         return Reading({"items": items, "failed": 0.0}, tails)
 
-    def stop(self) -> Reading:
-        """Close the window and return its metrics."""
-        reading = self.read()
+    def _ended(self) -> Reading:
+        """Return the last metrics, with the sampled latencies."""
+        reading = self._shown()
         latencies = Latencies.of(self._latencies_ms) if self._latencies_ms else None
-        self._closed = replace(reading, latencies=latencies)
-        return self._closed
+        return replace(reading, latencies=latencies)

@@ -20,6 +20,7 @@ from agents.devices.nvidia.knobs import PROFILE, profiles_in
 from agents.devices.nvidia.limits import ENFORCED, enforced_w, named, power_profiles
 from agents.devices.nvidia.nvml import Gpu
 from agents.host.processes.ownership import Attribution, ProcessOwners, WorkloadIdentity
+from agents.load.window import OpenWindow
 from tuner.core import (
     FOREIGN_LOAD,
     POWER_PROFILES,
@@ -149,7 +150,7 @@ def computing(gpu: Gpu) -> tuple[set[int], str]:
     return {int(one.pid) for one in (*(listed or ()), *(clients or ()))}, refused
 
 
-class GpuWindow:
+class GpuWindow(OpenWindow):
     """One window. Every reading also samples the clock and the computing processes."""
 
     def __init__(self, meter: GpuMeter) -> None:
@@ -169,21 +170,18 @@ class GpuWindow:
         self._unknown = ""
         self._looks: list[Look] = []
         self._above: list[str] = []
-        self._closed: Reading | None = None
 
-    def read(self) -> Reading:
+    def _shown(self) -> Reading:
         """Return the totals so far; energy only once some has been counted.
 
         Raises:
             MeasurementError: the GPU is lost, its driver was restarted, or a counter ran backwards.
         """
-        if self._closed is not None:
-            return self._closed
         with measuring():
-            return self._shown()
+            return self._totals()
 
-    def stop(self) -> Reading:
-        """Close the window and return its totals, estimates and facts.
+    def _ended(self) -> Reading:
+        """Return the last totals, estimates and facts.
 
         Raises:
             MeasurementError: as `read`; or the energy counter stood still, or the clock did not follow
@@ -191,26 +189,23 @@ class GpuWindow:
             SettingContested: it did not follow for the second time; its lock was left to another program.
                 Or a profile of another program excludes ours.
         """
-        if self._closed is None:
-            try:
-                with measuring():
-                    shown = self._shown()
-                    self._check_counter(shown)
-                    self._check_clock()
-                    self._check_profile()
-            finally:
-                for opened in (self._joules, self._power):
-                    if opened is not None:
-                        opened.close()
-            lowest = min(self._enforced_w, default=None)
-            limit = {} if lowest is None else {ENFORCED.name: Estimate.of_mean(lowest, 0.0)}
+        try:
             with measuring():
-                use = self._meter.use(ours=self._ours, looks=self._looks, why=self._unknown)
-            facts = (*self._energy_facts(shown), use)
-            self._closed = replace(shown, estimates=limit, facts=facts)
-        return self._closed
+                shown = self._totals()
+                self._check_counter(shown)
+                self._check_clock()
+                self._check_profile()
+        finally:
+            for opened in (self._joules, self._power):
+                if opened is not None:
+                    opened.close()
+        lowest = min(self._enforced_w, default=None)
+        limit = {} if lowest is None else {ENFORCED.name: Estimate.of_mean(lowest, 0.0)}
+        with measuring():
+            use = self._meter.use(ours=self._ours, looks=self._looks, why=self._unknown)
+        return replace(shown, estimates=limit, facts=(*self._energy_facts(shown), use))
 
-    def _shown(self) -> Reading:
+    def _totals(self) -> Reading:
         """Take a reading of all sources now."""
         self._look_at_power()
         joules = 0.0 if self._joules is None else self._joules.read()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
 from agents.host.http.local_http import local_url
 from agents.host.processes.ownership import WorkloadIdentity
 from agents.load.generator import LoadShape
+from agents.load.window import WindowMeter
 from agents.speculation.client import (
     INSIDE,
     SIGNAL,
@@ -19,13 +21,13 @@ from agents.speculation.client import (
 )
 from agents.speculation.meter import (
     THROUGHPUT,
-    DecodingMeter,
+    DecodingWindow,
     PromptDeck,
     PromptMeter,
     accepted_metrics,
 )
 from agents.target.side import Side
-from tuner.core import Clock, InvalidInput, Metric, Scope, TuningError
+from tuner.core import Clock, InvalidInput, Meter, Metric, Scope, TuningError
 
 HINT = "write llama_cpp:http://127.0.0.1:8090, the address of `jouletune workload proxy`"
 LOAD_HINT = "write #callers:4,prompts:FILE.json,tokens:64"
@@ -105,7 +107,7 @@ def _attached(
         )
     space, length = knobs.space(), knobs.length
     actuator = SpeculationActuator(client, space, knobs.version, per_request=knobs.per_request)
-    meter: DecodingMeter | PromptMeter = DecodingMeter(client, clock)
+    meter: Meter = WindowMeter(partial(DecodingWindow, client, clock))
     if load is not None:
         deck = PromptDeck(load.prompts, load.tokens, model)
         meter = PromptMeter(client, address, deck, LoadShape(load.callers), clock, seed)

@@ -23,20 +23,21 @@ from agents.host.processes.service_process import (
 )
 from agents.load.http_caller import HttpCaller
 from agents.load.meter import LoadMeter, Totals
-from agents.load.prometheus import ARRIVALS, PrometheusMeter
+from agents.load.prometheus import ARRIVALS, PrometheusWindow
 from agents.load.streaming import StreamMeter, stream_metrics
+from agents.load.window import WindowMeter
 from agents.target.side import IdleWorkload, LiveSignal, Side
 from agents.workloads.http.config import ProcessConfig, ServiceConfig, load_service_config
-from agents.workloads.http.connections import ConnectionsMeter
+from agents.workloads.http.connections import ConnectionsWindow
 from agents.workloads.http.derived import DerivedLoadMeter, DerivedMeter, derived_metrics
 from agents.workloads.http.exposition import CPU, Exposition
 from agents.workloads.http.files import KnobInFile
 from agents.workloads.http.joined import counting_all, joined
-from agents.workloads.http.json_meter import JsonMeter
+from agents.workloads.http.json_meter import JsonWindow
 from agents.workloads.http.knob_config import KnobCalls
 from agents.workloads.http.knobs import HttpKnob, ServiceKnobs, ServiceRenewal
 from agents.workloads.http.load_config import ANSWER_S, LoadConfig
-from agents.workloads.http.log_meter import MEAN, LogMeter
+from agents.workloads.http.log_meter import MEAN, LogWindow
 from agents.workloads.http.metric_config import METRICS
 from agents.workloads.http.reading import CommandReading, HttpReading, KnobReading, UnlistedValue
 from agents.workloads.http.signals import GaugeSignal, idle_state
@@ -239,12 +240,12 @@ class Service:
         config, exposition = self._config, self._exposition
         more: list[Meter] = []
         if exposition is not None and exposition.counts:
-            more.append(ConnectionsMeter(exposition, self._clock))
+            more.append(WindowMeter(partial(ConnectionsWindow, exposition, self._clock)))
         if config.json:
             assert self._http is not None
-            more.append(JsonMeter(self._http, config.json))
+            more.append(WindowMeter(partial(JsonWindow, self._http, config.json)))
         if config.log is not None and not config.log.has_items:
-            more.append(LogMeter(config.log, None, self._clock))
+            more.append(WindowMeter(partial(LogWindow, config.log, None, self._clock)))
         return joined(self._counting_meter(actuator, seed), more)
 
     def _counting_meter(self, actuator: ServiceKnobs, seed: int) -> Meter:
@@ -255,7 +256,7 @@ class Service:
         if load is not None and (program := load.program) is not None:
             return RunMeter(lambda: program, load.runs or RUNS, clock, counting)
         if config.log is not None and config.log.has_items:
-            return LogMeter(config.log, counting, clock)
+            return WindowMeter(partial(LogWindow, config.log, counting, clock))
         assert exposition is not None
         return self._text_meter(exposition, counting, actuator, seed)
 
@@ -286,7 +287,8 @@ class Service:
             limits = config.load.good
             sent = StreamMeter(*loaded, limits=limits) if config.load.stream else LoadMeter(*loaded)
             return DerivedLoadMeter(sent, *derived) if extra else sent
-        meter = PrometheusMeter(exposition.figures, counting, clock, REPORT_S)
+        reported = partial(PrometheusWindow, exposition.figures, counting, clock, REPORT_S)
+        meter = WindowMeter(reported)
         return DerivedMeter(meter, *derived) if extra else meter
 
     def _signals(self) -> tuple[LiveSignal, ...]:

@@ -7,7 +7,7 @@ Gunicorn)").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from agents.host.http.local_http import MOST_ANSWER_BYTES
 from agents.host.processes.process_table import ProcessTable
 from agents.load.exposition import ACCEPT, Samples
+from agents.load.window import OpenWindow
 from agents.workloads.http.exposition import Exposition, start_s
 from tuner.core import ROUND_OF, Clock, MeasurementError, Reading, Scrapes
 
@@ -25,17 +26,17 @@ APART_S = 0.004
 ROUNDS, LEAST_ROUNDS, MOST_TIMES = 4, 2, 2
 
 
-class ConnectionsMeter:
-    """Compare the counters of several connections to a service's metrics when a window ends."""
+class ConnectionsWindow(OpenWindow):
+    """An open window; the counters of several connections are compared once, at its end."""
 
     def __init__(self, exposition: Exposition, clock: Clock) -> None:
         self._exposition, self._clock = exposition, clock
 
-    def start(self) -> ConnectionsWindow:
-        """Open a window."""
-        return ConnectionsWindow(self.look)
+    def _shown(self) -> Reading:
+        """Return an empty reading."""
+        return Reading()
 
-    def look(self) -> Reading:
+    def _ended(self) -> Reading:
         """Return the counters of several connections, for the rules to compare."""
         url, until = self._exposition.url, self._clock.monotonic() + LOOK_S
         processes = max(1, len(_serving(urlsplit(url).port or 80)))
@@ -83,23 +84,6 @@ class ConnectionsMeter:
         if (left_s := until - self._clock.monotonic()) <= 0.0:
             raise TimeoutError(f"within {LOOK_S:g} s")
         return left_s
-
-
-class ConnectionsWindow:
-    """An open window; the counters are compared once, at its end."""
-
-    def __init__(self, look: Callable[[], Reading]) -> None:
-        self._look = look
-        self._final: Reading | None = None
-
-    def read(self) -> Reading:
-        """Return an empty reading; after the end, the result of the comparison."""
-        return self._final or Reading()
-
-    def stop(self) -> Reading:
-        """Close the window and return the result of the comparison."""
-        self._final = self._final or self._look()
-        return self._final
 
 
 def _serving(port: int) -> frozenset[int]:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from agents.load.generator import REQUESTS, sent
 from agents.load.meter import LoadMeter
 from agents.load.streaming import SHARES
+from agents.load.window import OpenWindow
 from agents.workloads.http.exposition import Snapshot
 from agents.workloads.http.knob_config import KnobEffect
 from agents.workloads.http.metric_config import POSITION, ExportedMetrics
@@ -103,7 +104,7 @@ class DerivedLoadMeter(DerivedMeter):
         return replace(self, _meter=self._meter.offering(sent(context, self._exported.signal)))
 
 
-class DerivedWindow:
+class DerivedWindow(OpenWindow):
     """An open window, and the service's totals since it was opened."""
 
     def __init__(
@@ -118,19 +119,16 @@ class DerivedWindow:
         self._window, self._exported, self._effects = window, exported, effects
         self._expected, self._snapshot = expected, snapshot
         self._looks = [first]
-        self._final: Reading | None = None
 
-    def read(self) -> Reading:
+    def _shown(self) -> Reading:
         """Return the metrics so far. Raises MeasurementError."""
-        return self._with(self._window.read()) if self._final is None else self._final
+        return self._with(self._window.read())
 
-    def stop(self) -> Reading:
-        """Close the window and return its metrics. Raises MeasurementError."""
-        if self._final is None:
-            reading = self._with(self._window.stop())
-            self._demand_effects(reading.totals)
-            self._final = reading
-        return self._final
+    def _ended(self) -> Reading:
+        """Close the inner window and return its metrics. Raises MeasurementError."""
+        reading = self._with(self._window.stop())
+        self._demand_effects(reading.totals)
+        return reading
 
     def _with(self, reading: Reading) -> Reading:
         """Add the further metrics to a reading. Raises MeasurementError."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from agents.host.http.local_http import LocalHttp
 from agents.host.service_files import finite
+from agents.load.window import OpenWindow
 from agents.workloads.http.metric_config import JsonNumber
 from agents.workloads.http.reading import at
 from tuner.core import (
@@ -19,43 +20,23 @@ from tuner.core import (
     Reading,
     Scope,
     TuningError,
-    Window,
     demand,
     ratio_estimate,
 )
 
 
-class JsonMeter:
-    """Open windows over numbers that a service reports in JSON."""
-
-    def __init__(self, http: LocalHttp, numbers: Sequence[JsonNumber]) -> None:
-        self._http, self._numbers = http, tuple(numbers)
-
-    def start(self) -> Window:
-        """Open a window. Raises MeasurementError if a number is missing."""
-        return JsonWindow(self._http, self._numbers)
-
-
-class JsonWindow:
+class JsonWindow(OpenWindow):
     """An open window: one request at its start, one at each reading."""
 
     def __init__(self, http: LocalHttp, numbers: Sequence[JsonNumber]) -> None:
         self._http, self._numbers = http, numbers
         self._looks = [self._look()]
-        self._final: Reading | None = None
 
-    def read(self) -> Reading:
+    def _shown(self) -> Reading:
         """Return the metrics so far. Raises MeasurementError."""
-        if self._final is not None:
-            return self._final
         self._looks.append(self._look())
-        shown = {one.metric.name: self._shown(one) for one in self._numbers}
+        shown = {one.metric.name: self._estimate(one) for one in self._numbers}
         return Reading({}, {name: one for name, one in shown.items() if one is not None})
-
-    def stop(self) -> Reading:
-        """Close the window and return its metrics. Raises MeasurementError."""
-        self._final = self.read()
-        return self._final
 
     def _look(self) -> Mapping[str, tuple[float, float]]:
         """Return each number with its divisor, now. Raises MeasurementError."""
@@ -90,7 +71,7 @@ class JsonWindow:
             )
         return value
 
-    def _shown(self, one: JsonNumber) -> Estimate | None:
+    def _estimate(self, one: JsonNumber) -> Estimate | None:
         """Return a number's mean over the readings, or the ratio of its growth."""
         looks = [look[one.metric.name] for look in self._looks]
         if not one.per:

@@ -11,6 +11,7 @@ from agents.host.log_follower import LogFollower
 from agents.host.service_files import finite, whole
 from agents.load.meter import Totals
 from agents.load.prometheus import ARRIVALS, QUANTILES
+from agents.load.window import OpenWindow
 from agents.workloads.http.metric_config import ITEMS, LATENCY, LogLines
 from tuner.core import (
     NUMBER,
@@ -21,27 +22,11 @@ from tuner.core import (
     Metric,
     Reading,
     Scope,
-    Window,
     quantile_estimate,
     ratio_estimate,
 )
 
 MEAN = Metric("latency_mean_ms", scope=Scope.SERVICE)
-
-
-class LogMeter:
-    """Open windows over the lines of a log from then on.
-
-    `counting` starts to count further totals of the service (`cpu_s`); None if another meter counts them.
-    """
-
-    def __init__(self, log: LogLines, counting: Callable[[], Totals] | None, clock: Clock) -> None:
-        self._log, self._counting, self._clock = log, counting, clock
-
-    def start(self) -> Window:
-        """Open a window. Raises MeasurementError if the log or a total cannot be read."""
-        totals = None if self._counting is None else self._counting()
-        return LogWindow(self._log, LogFollower(self._log.file), totals, self._clock)
 
 
 @dataclass(slots=True)
@@ -55,22 +40,21 @@ class LogLook:
     sums: dict[str, float] = field(default_factory=dict)
 
 
-class LogWindow:
-    """An open window; each reading adds the lines since the last one."""
+class LogWindow(OpenWindow):
+    """An open window over the lines of a log from now on; each reading adds those since the last one.
 
-    def __init__(
-        self, log: LogLines, follower: LogFollower, totals: Totals | None, clock: Clock
-    ) -> None:
-        self._log, self._follower, self._totals, self._clock = log, follower, totals, clock
+    `counting` starts to count further totals of the service (`cpu_s`); None if another meter counts them.
+    """
+
+    def __init__(self, log: LogLines, counting: Callable[[], Totals] | None, clock: Clock) -> None:
+        self._totals = None if counting is None else counting()
+        self._log, self._follower, self._clock = log, LogFollower(log.file), clock
         self._last_s = clock.monotonic()
         self._latencies_ms: list[float] = []
         self._looks: list[LogLook] = []
-        self._final: Reading | None = None
 
-    def read(self) -> Reading:
+    def _shown(self) -> Reading:
         """Return the metrics so far. Raises MeasurementError."""
-        if self._final is not None:
-            return self._final
         now_s = self._clock.monotonic()
         look = LogLook(now_s - self._last_s)
         self._last_s = now_s
@@ -79,15 +63,13 @@ class LogWindow:
         self._looks.append(look)
         return self._reading()
 
-    def stop(self) -> Reading:
-        """Close the window and return its metrics. Raises MeasurementError."""
-        if self._final is None:
-            try:
-                latencies = Latencies.of(self._latencies_ms) if self._log.latency else None
-                self._final = replace(self.read(), latencies=latencies)
-            finally:
-                self._follower.close()
-        return self._final
+    def _ended(self) -> Reading:
+        """Close the log and return the window's metrics. Raises MeasurementError."""
+        try:
+            latencies = Latencies.of(self._latencies_ms) if self._log.latency else None
+            return replace(self._shown(), latencies=latencies)
+        finally:
+            self._follower.close()
 
     def _take(self, line: str, look: LogLook) -> None:
         """Add one line to a reading. Raises MeasurementError."""

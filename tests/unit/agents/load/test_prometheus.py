@@ -8,7 +8,7 @@ import pytest
 
 from agents.load.exposition import Histogram
 from agents.load.meter import Totals
-from agents.load.prometheus import Figures, PrometheusMeter
+from agents.load.prometheus import Figures, PrometheusWindow
 from tests.builders import Time
 from tests.errors import raised
 from tuner.core import MeasurementError
@@ -32,8 +32,7 @@ class Service:
 def test_latencies_totals_and_rates_are_those_since_the_window_was_opened() -> None:
     service, time = Service(), Time()
     service.answered = 1000
-    meter = PrometheusMeter(service.figures, service.counting, time, 0.0)
-    window = meter.start()
+    window = PrometheusWindow(service.figures, service.counting, time, 0.0)
     for _ in range(5):
         time.sleep(1.0)
         service.answered += 50
@@ -48,7 +47,7 @@ def test_latencies_totals_and_rates_are_those_since_the_window_was_opened() -> N
 def test_a_restarted_service_gives_no_measurement() -> None:
     service, time = Service(), Time()
     service.failed = 3
-    window = PrometheusMeter(service.figures, service.counting, time, 0.0).start()
+    window = PrometheusWindow(service.figures, service.counting, time, 0.0)
     service.failed = 0
     with raised(MeasurementError, "backwards"):
         window.read()
