@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -61,12 +60,8 @@ def json_text(value: object) -> str:
     """Return a value as one JSON document."""
     text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=2)
     # json escapes only characters below 0x20. The line ends are from its indentation, not from values.
-    return "\n".join(CONTROL.sub(_escaped, line) for line in text.split("\n"))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    """Return the JSON escape of the matched character."""
-    return f"\\u{ord(match[0]):04x}"
+    lines = (CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", line) for line in text.split("\n"))
+    return "\n".join(lines)
 
 
 def echo_json(value: object) -> None:

@@ -373,7 +373,7 @@ def _merged_windows(windows: Sequence[Measurement], declared: Quantities) -> Mea
         },
         throttled=tuple(dict.fromkeys(reason for w in windows for reason in w.throttled)),
         foreign=max(w.foreign for w in windows),
-        sources=_sources(windows),
+        sources={name: source for w in windows for name, source in w.sources.items()},
     )
 
 
@@ -395,8 +395,3 @@ def merged_estimate(estimates: Sequence[Estimate], over: OverDevices) -> Estimat
         origin=weakest(e.origin for e in estimates),
         scope=estimates[0].scope,
     )
-
-
-def _sources(windows: Sequence[Measurement]) -> Mapping[str, str]:
-    """Return the sources of all windows by name; the last window's counts."""
-    return {name: source for window in windows for name, source in window.sources.items()}

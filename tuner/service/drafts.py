@@ -43,14 +43,6 @@ MOST_DEVICES, MOST_CONSTRAINTS, MOST_CHOICES = 256, 32, 10_000
 """The most devices, constraints, and knob values in all, so that creating a study takes milliseconds."""
 
 
-def usual_objective(measured: Collection[str]) -> str:
-    """Return the default objective: the first measured one of energy, CPU time and latency.
-
-    Empty if none of these is measured.
-    """
-    return next((metric for metric in OBJECTIVES if metric in measured), "")
-
-
 def usual_constraint(measured: Collection[str], objective: str) -> str:
     """Return the default limit: a latency of at most 1.2 times the baseline's.
 
@@ -89,7 +81,7 @@ def usual_draft(draft: StudyDraft, device: Device) -> StudyDraft:
         InvalidInput: no objective is given, and the device measures neither energy nor time.
     """
     measured = [metric.name for metric in device.metrics]
-    objective = draft.objective or usual_objective(measured)
+    objective = draft.objective or next((m for m in OBJECTIVES if m in measured), "")
     if not objective:
         raise InvalidInput(
             f"{device.id} measures neither energy nor time",

@@ -47,7 +47,9 @@ def constrain(loop: Loop, study: str, change: ConstraintChange) -> None:
         then = _under(loop, current, change)
         if then.constraints == current.constraints:
             return
-        why = change.why or _changed_to(change.constraints)
+        wanted = ", ".join(change.constraints)
+        usual = f"constraints changed to {wanted}" if wanted else "constraints removed"
+        why = change.why or usual
         if _continues(current, then):
             then = loop.changes.with_reason(then)
             revise(loop, then, change.who, why, kind="constraints")
@@ -168,13 +170,6 @@ def _opens(
         )
 
     return not all(map(as_tight, before))
-
-
-def _changed_to(constraints: Sequence[str]) -> str:
-    """Return the reason for a change of constraints, if the operator gives none."""
-    return (
-        f"constraints changed to {', '.join(constraints)}" if constraints else "constraints removed"
-    )
 
 
 @looking_again

@@ -23,7 +23,6 @@ from tuner.core import (
     Phase,
     Plan,
     Policy,
-    Row,
     Safety,
     Study,
     Trial,
@@ -267,7 +266,8 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
     refused = {
         number: f"{render_setting(row.setting)} cannot be held: {refusal}"
         for number, row in enumerate(plan.rows)
-        if (refusal := _objection(past, trials, plan, row)) is not None
+        if (refusal := guard.objection(study, past.behind(plan, row), trials, row.setting))
+        is not None
     }
     if _continuous(study):
         why = "; ".join([why, *dict.fromkeys(refused.values())])
@@ -282,8 +282,3 @@ def _proposal(past: Past, trials: Sequence[Trial], plan: Plan, why: str) -> Move
     if best is None:
         return hold_baseline(study, evidence, why)
     return Move(Phase.CONFIRMING, why, Plan.single(best.setting))
-
-
-def _objection(past: Past, trials: Sequence[Trial], plan: Plan, row: Row) -> str | None:
-    """Return the objection to a row at its load, None if there is none."""
-    return guard.objection(past.study, past.behind(plan, row), trials, row.setting)

@@ -110,7 +110,8 @@ def _power(root: Path) -> FileKnob | str:
     Limits in force may exceed `max_power_uw`, the package's rated power; the range begins at a quarter of
     it. A limit of all ones means no limit.
     """
-    zones = [z for z in root.glob(ZONES) if ZONE.fullmatch(z.name) and _is_package(z)]
+    there = [z for z in root.glob(ZONES) if ZONE.fullmatch(z.name)]
+    zones = [z for z in there if any(word.startswith("package") for word in words(z / "name"))]
     zones.sort(key=lambda z: (z.name.partition(":")[0], int(z.name.partition(":")[2])))
     names = {z: " ".join(words(z / "name")) for z in zones}
     zones = [z for z in zones if words(z / "enabled") != {"0"}]
@@ -127,7 +128,3 @@ def _power(root: Path) -> FileKnob | str:
         kernel_text.span([least, most], 1 + (most - least) // MOST_VALUES) if most > least else []
     )
     return FileKnob(limits, tuple(steps), UW)
-
-
-def _is_package(zone: Path) -> bool:
-    return any(word.startswith("package") for word in words(zone / "name"))

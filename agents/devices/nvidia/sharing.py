@@ -42,14 +42,10 @@ def _reasons(gpu: Gpu, root: Path) -> Iterator[str]:
     table = ProcessTable(root)
     pids = {int(process.pid) for process in processes or ()}
     pids = {pid for pid in pids if not table.program(pid).startswith(SERVERS)}
-    groups = [_user(table, pid) for pid in pids]
+    # The service or container of a process, else its control groups; None if it is invisible.
+    groups = [table.service(pid) or " ".join(table.groups(pid)) or None for pid in pids]
     invisible, distinct = groups.count(None), {group for group in groups if group is not None}
     if invisible and (distinct or (invisible > 1 and contained(root))):
         yield f"{invisible} more invisible processes compute on it"
     if len(distinct) > 1:
         yield f"processes of {len(distinct)} services or containers compute on it"
-
-
-def _user(table: ProcessTable, pid: int) -> str | None:
-    """Return the service or container of a process, else its control groups; None if it is invisible."""
-    return table.service(pid) or " ".join(table.groups(pid)) or None

@@ -98,18 +98,14 @@ def _lines(difference: FleetDiff) -> Iterator[str]:
     if difference.observed:
         yield f"only observed: {', '.join(difference.observed)}"
     for change in difference.changes:
-        yield f"{_verb(change)} {_subject(change)}"
+        verb = "release" if change.budget and change.action == "stop" else change.action
+        yield f"{verb} {_subject(change)}"
         yield from (f"    {detail}" for detail in change.details)
     same = how_many(difference.same, "study is", "studies are")
     if difference.same_budgets:
         same = f"{how_many(difference.same, 'study', 'studies')} and "
         same += f"{how_many(difference.same_budgets, 'budget')} are"
     yield f"{how_many(len(difference.changes), 'change')} to make; {same} as declared"
-
-
-def _verb(change: FleetChange) -> str:
-    """Return the word for a change: create, change, replace, stop or release."""
-    return "release" if change.budget and change.action == "stop" else change.action
 
 
 def _subject(change: FleetChange) -> str:

@@ -343,7 +343,7 @@ def _conclude(
     finished: Sequence[Result], record: RunRecord, state_dir: Path, progress: Console, keeps: str
 ) -> None:
     """Print the summary and further commands; write the report page if its packages are installed."""
-    reach = _reach(record, state_dir)
+    reach = "" if state_dir == STATE_DIR else f" --db {record.db}"
     page = None
     try:
         page = write_page(finished, state_dir, datetime.now(timezone.utc)) if finished else None
@@ -420,8 +420,3 @@ def _one_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _reach(record: RunRecord, state_dir: Path) -> str:
-    """Return the option for the run's database; empty if the state folder is the default."""
-    return "" if state_dir == STATE_DIR else f" --db {record.db}"

@@ -204,8 +204,8 @@ def _sent(
         yield f"callers = {load.callers}"
     else:
         yield f"callers = {OPEN_LOOP_CALLERS}"
-        shape = f"rate_per_s = {load.rate_per_s!r}" if load.trace is None else _trace(load.trace)
-        yield shape
+        trace = load.trace and f"trace = {to_toml(str(load.trace))}"
+        yield trace or f"rate_per_s = {load.rate_per_s!r}"
     if good:
         limits = ", ".join(f"{name} = {limit!r}" for name, limit in good.items())
         yield f"good = {{ {limits} }}           # counts into goodput_per_s"
@@ -216,8 +216,3 @@ def _sent(
         if any(knob.name == delay for knob in server.knobs):
             yield f"delay = {to_toml(delay)}"
             yield f"\n[[json]]\nname = {to_toml(UNLOADED)}\npath = {path}\njson = {key}"
-
-
-def _trace(file: Path) -> str:
-    """Return the key `trace`."""
-    return f"trace = {to_toml(str(file))}"
