@@ -25,31 +25,6 @@ from tuner.core import (
 )
 from tuner.wire.message import Message, SentPlan
 
-__all__ = [
-    "Assignment",
-    "BudgetOrder",
-    "BudgetReport",
-    "CapOrder",
-    "Enrolled",
-    "Enrolment",
-    "HoldOrder",
-    "HoldReport",
-    "Idle",
-    "LONGEST_POLL_S",
-    "ONLY_OBSERVED",
-    "ORDER",
-    "Order",
-    "Poll",
-    "Receipt",
-    "Registered",
-    "Registration",
-    "Release",
-    "Renewal",
-    "Reverted",
-    "StepReport",
-    "TrialReport",
-]
-
 LONGEST_POLL_S = 60.0
 """The longest time that an agent may let the tuner wait for news before it answers."""
 

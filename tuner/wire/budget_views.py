@@ -11,8 +11,6 @@ from tuner.core import BudgetTerms, GridEvent, HourRow, Priority, Share, Watts
 from tuner.wire.message import OperatorView, Shown
 from tuner.wire.operators import Change
 
-__all__ = ["AdmitDraft", "BudgetDraft", "BudgetMemberView", "BudgetView", "GridDraft"]
-
 
 class BudgetDraft(Change, BudgetTerms):  # type: ignore[misc] # pydantic freezes it
     """A group of devices and the watts they share: `watts`, `rows` by hour, or the name of a `series`.

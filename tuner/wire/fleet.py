@@ -22,23 +22,6 @@ from tuner.core import (
 )
 from tuner.wire.message import OperatorView, Shown
 
-__all__ = [
-    "DeviceView",
-    "FleetChange",
-    "FleetDiff",
-    "FleetRow",
-    "FleetText",
-    "FleetView",
-    "Health",
-    "NewToken",
-    "ObservedView",
-    "ReplicaView",
-    "Savings",
-    "StopView",
-    "StoppedDevice",
-    "TokenView",
-]
-
 
 class TokenView(OperatorView):
     """A token as the admin sees it; `state` is `valid`, `used`, `expired` or `revoked`."""

@@ -16,17 +16,6 @@ from pydantic import (
 from tuner.bounds import ANSWERED, RECEIVED, Sizes, bounded, redacted, tightened
 from tuner.core import Plan, ProtocolMismatch, refuse_columns
 
-__all__ = [
-    "Message",
-    "OperatorView",
-    "PROTOCOL",
-    "Problem",
-    "SERVED",
-    "SentPlan",
-    "Shown",
-    "check_protocol",
-]
-
 PROTOCOL = 1
 SERVED = (PROTOCOL,)
 """Protocol versions that this release serves; a second release adds its predecessor."""

@@ -9,17 +9,6 @@ from pydantic import ConfigDict, Field
 from tuner.core import REPEATED, AccessRole, Exploration, Ordinal, Value, Written
 from tuner.wire.message import Message
 
-__all__ = [
-    "Change",
-    "ConstraintChange",
-    "Decision",
-    "ExplorationChange",
-    "FleetDraft",
-    "StudyDraft",
-    "TOKEN_DAYS",
-    "TokenDraft",
-]
-
 MOST_LINES = 5_000
 """The most lines of a fleet file; 5,000 lines are read within a second."""
 TOKEN_DAYS = 90

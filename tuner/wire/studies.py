@@ -24,22 +24,6 @@ from tuner.core import (
 )
 from tuner.wire.message import OperatorView, SentPlan, Shown
 
-__all__ = [
-    "ConstraintEffect",
-    "ConstraintPreview",
-    "ConstraintRevision",
-    "EvidenceArchive",
-    "ExplanationView",
-    "HeldUnder",
-    "PlanRowView",
-    "RevisionView",
-    "SettingView",
-    "StudyReport",
-    "StudyView",
-    "TrialView",
-    "Violations",
-]
-
 
 class SettingView(OperatorView):
     """A setting with its measured metrics, its verdict and its number of windows."""
