@@ -39,7 +39,12 @@ from agents.workloads.http.knobs import HttpKnob, ServiceKnobs, ServiceRenewal
 from agents.workloads.http.load_config import ANSWER_S, LoadConfig
 from agents.workloads.http.log_meter import MEAN, LogWindow
 from agents.workloads.http.metric_config import METRICS
-from agents.workloads.http.reading import CommandReading, HttpReading, KnobReading, UnlistedValue
+from agents.workloads.http.reading import (
+    ReadValue,
+    UnlistedValue,
+    value_in_answer,
+    value_in_output,
+)
 from agents.workloads.http.signals import GaugeSignal, idle_state
 from agents.workloads.http.table_fallback import ACCEPTED, TableFallback
 from agents.workloads.http.units import KnobInUnit
@@ -224,12 +229,12 @@ class Service:
         """Return a knob with its way to set and read it."""
         if one.unit is not None:
             return KnobInUnit(one.knob, one.unit, self._clock)
-        reading: KnobReading | None = None
+        reading: ReadValue | None = None
         if one.read is not None and one.read.command:
-            reading = CommandReading(one.knob, one.read)
+            reading = partial(value_in_output, one.knob, one.read)
         elif one.read is not None:
             assert self._http is not None
-            reading = HttpReading(self._http, one.knob, one.read)
+            reading = partial(value_in_answer, self._http, one.knob, one.read)
         if one.write is not None:
             return KnobInFile(one.knob, one.write, one.table, self._clock, reading)
         assert one.set is not None and reading is not None and self._http is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from agents.workloads.http.knob_config import KnobFile, LoadTable
-from agents.workloads.http.reading import KnobReading, UnlistedValue, is_at, settle
+from agents.workloads.http.reading import ReadValue, UnlistedValue, is_at, settle
 from tuner import files
 from tuner.core import ActuationError, Clock, Knob, Plan, StoreError, Value, reraised
 
@@ -28,7 +28,7 @@ class KnobInFile:
         file: KnobFile,
         table: LoadTable | None,
         clock: Clock,
-        reading: KnobReading | None,
+        reading: ReadValue | None,
     ) -> None:
         self.knob, self.table = knob, table
         self._file, self._path, self._clock, self._reading = file, file.file, clock, reading
@@ -44,7 +44,7 @@ class KnobInFile:
             DeviceLost: the service does not report the value in force.
         """
         if self._reading is not None:
-            return self._reading.read()
+            return self._reading()
         if self._pending.exists():
             raise UnlistedValue(
                 f"{self._path} was written, but the service has not restarted since",
@@ -73,7 +73,7 @@ class KnobInFile:
         """
         if self._plain or self._pending.exists() or self._written() != value:
             return False
-        return self._reading is None or is_at(self._reading.read, value)
+        return self._reading is None or is_at(self._reading, value)
 
     def write(self, value: Value) -> None:
         """Write a value; it is not in force yet. Raises ActuationError."""
@@ -131,7 +131,7 @@ class KnobInFile:
         """
         if self._reading is None:
             return
-        now, values = self._reading.read(), [row.setting[self.knob.name] for row in plan.rows]
+        now, values = self._reading(), [row.setting[self.knob.name] for row in plan.rows]
         if now not in values:
             raise ActuationError(
                 f"{self._path} has a table with {values}, but the service uses {now}",

@@ -15,7 +15,7 @@ from agents.target.side import Accepted
 from agents.workloads.http.config import RenewalConfig
 from agents.workloads.http.files import KnobInFile
 from agents.workloads.http.knob_config import VALUE, SetCall, filled
-from agents.workloads.http.reading import KnobReading, is_at, settle
+from agents.workloads.http.reading import ReadValue, is_at, settle
 from agents.workloads.http.table_fallback import TableFallback
 from agents.workloads.http.units import KnobInUnit
 from tuner.core import (
@@ -100,11 +100,11 @@ class HttpKnob:
     """Set one knob of a service by a call, and read it back."""
 
     def __init__(
-        self, http: LocalHttp, knob: Knob, call: SetCall, reading: KnobReading, clock: Clock
+        self, http: LocalHttp, knob: Knob, call: SetCall, read: ReadValue, clock: Clock
     ) -> None:
         self.knob = knob
         self._http, self._set, self._clock = http, call, clock
-        self.read = reading.read
+        self.read = read
 
     def is_at(self, value: Value) -> bool:
         """Return whether this is the value in force. Raises ActuationError, DeviceLost."""

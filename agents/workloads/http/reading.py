@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from agents.host.http.local_http import LocalHttp
 from agents.host.processes.commands import run_argv
@@ -20,59 +20,43 @@ class UnlistedValue(ActuationError):
     """A knob is at a value that its file does not list."""
 
 
-class KnobReading(Protocol):
-    """Source of one knob's value in force."""
-
-    def read(self) -> Value:
-        """Return the value in force. Raises ActuationError, DeviceLost."""
-        ...
+ReadValue = Callable[[], Value]
+"""Returns one knob's value in force; raises ActuationError, DeviceLost."""
 
 
-class HttpReading:
-    """Read it from a path of the service."""
-
-    def __init__(self, http: LocalHttp, knob: Knob, call: ReadTable) -> None:
-        self._http, self._knob, self._call = http, knob, call
-
-    def read(self) -> Value:
-        """Return the value in force. Raises ActuationError, DeviceLost."""
-        path, name = self._call.path, f"{self._knob.name} of {self._http.url}"
-        response = self._http.call("GET", path)
-        try:
-            current = at(response.json(), self._call.steps)
-        except (ValueError, LookupError, TypeError):
-            raise ActuationError(
-                f"{name} is not at {self._call.json!r} of the response from {path}: "
-                f"{response.text[:LAST_WORDS]}",
-                hint="correct `read` in the service's file",
-            ) from None
-        for value in self._knob.values:
-            if current == value and isinstance(current, bool) == isinstance(value, bool):
-                return value
-        raise unlisted(name, current)
+def value_in_answer(http: LocalHttp, knob: Knob, call: ReadTable) -> Value:
+    """Return a knob's value in force from a path of the service. Raises ActuationError, DeviceLost."""
+    path, name = call.path, f"{knob.name} of {http.url}"
+    response = http.call("GET", path)
+    try:
+        current = at(response.json(), call.steps)
+    except (ValueError, LookupError, TypeError):
+        raise ActuationError(
+            f"{name} is not at {call.json!r} of the response from {path}: "
+            f"{response.text[:LAST_WORDS]}",
+            hint="correct `read` in the service's file",
+        ) from None
+    for value in knob.values:
+        if current == value and isinstance(current, bool) == isinstance(value, bool):
+            return value
+    raise unlisted(name, current)
 
 
-class CommandReading:
-    """Read a knob's value from the output of a command that the service's file names."""
-
-    def __init__(self, knob: Knob, source: ReadTable) -> None:
-        self._knob, self._words, self._pattern = knob, source.command, source.pattern
-
-    def read(self) -> Value:
-        """Return the value in force. Raises ActuationError."""
-        text, pattern = run_argv(self._words, COMMAND_S), self._pattern
-        with reraised(ActuationError, MeasurementError):
-            match = text.strip() if pattern is None else last_match(pattern, text)
-        if match is None:
-            raise ActuationError(
-                f"{' '.join(self._words)} prints no match of {pattern and pattern.pattern!r}: "
-                f"{text.strip()[-LAST_WORDS:]}",
-                hint="correct `read` in the service's file",
-            )
-        for value in self._knob.values:
-            if means(match, value):
-                return value
-        raise unlisted(self._knob.name, match)
+def value_in_output(knob: Knob, source: ReadTable) -> Value:
+    """Return a knob's value in force from the output of a command. Raises ActuationError."""
+    text, pattern = run_argv(source.command, COMMAND_S), source.pattern
+    with reraised(ActuationError, MeasurementError):
+        match = text.strip() if pattern is None else last_match(pattern, text)
+    if match is None:
+        raise ActuationError(
+            f"{' '.join(source.command)} prints no match of {pattern and pattern.pattern!r}: "
+            f"{text.strip()[-LAST_WORDS:]}",
+            hint="correct `read` in the service's file",
+        )
+    for value in knob.values:
+        if means(match, value):
+            return value
+    raise unlisted(knob.name, match)
 
 
 def unlisted(name: str, value: object) -> UnlistedValue:
@@ -100,7 +84,7 @@ def at(node: Any, steps: Sequence[str]) -> Any:  # noqa: ANN401
     return node
 
 
-def is_at(read: Callable[[], Value], value: Value) -> bool:
+def is_at(read: ReadValue, value: Value) -> bool:
     """Return whether this is the value in force. Raises ActuationError, DeviceLost."""
     try:
         return read() == value
@@ -108,7 +92,7 @@ def is_at(read: Callable[[], Value], value: Value) -> bool:
         return False
 
 
-def settle(who: str, knob: Knob, read: Callable[[], Value], value: Value, clock: Clock) -> None:
+def settle(who: str, knob: Knob, read: ReadValue, value: Value, clock: Clock) -> None:
     """Wait until a set value reads back, for as long as the knob's change may take.
 
     Raises:
