@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from agents.workloads.engine.child import LOG, EngineProcess, help_of
 from agents.workloads.engine.llama import Draft, LlamaCpp
@@ -24,30 +23,13 @@ OPTIONS = re.compile(rf"\s*{NAME}(?:{VALUE})?(?:,\s*{NAME}(?:{VALUE})?)*")
 """The names of an option in a line of help, each with its value: `-tp N, --tensor-parallel-size N`."""
 
 
-class EngineStart(Protocol):
-    """The start options of one engine, and the proof that a server works."""
+EngineStart = LlamaCpp | OpenAiEngine
+"""The start options of an engine, and the proof that a server works.
 
-    @property
-    def own(self) -> tuple[str, ...]:
-        """Words of every start."""
-        ...
-
-    @property
-    def beside(self) -> bool:
-        """Whether two servers fit at a time; not if each reserves the device's memory."""
-        ...
-
-    def words(self, setting: Setting) -> Sequence[str]:
-        """Return the options for the knobs that are no plain flags."""
-        ...
-
-    def owned(self, names: Sequence[str]) -> bool:
-        """Return whether the proxy sets an option, given all of its names."""
-        ...
-
-    async def prove(self, server: EngineServer) -> None:
-        """Raise ActuationError or DeviceLost unless a server works at its setting; this warms it up."""
-        ...
+`own` are the words of every start, `words` those for the knobs that are no plain flags, and `owned` tells
+whether the proxy sets an option, by all of its names. Two servers fit `beside` each other unless each
+reserves the device's memory. `prove` raises ActuationError or DeviceLost, and warms the server up.
+"""
 
 
 @dataclass(frozen=True, slots=True)
