@@ -10,7 +10,6 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from agents.host.processes import commands
 from agents.host.processes.ownership import WorkloadIdentity
@@ -21,30 +20,6 @@ RELOADS = {"HUP": signal.SIGHUP, "USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2}
 """The signals with which services reload their configuration; no others are sent."""
 LOOKS = 10
 """The most repeated reads of a process tree that changes while it is read."""
-
-
-class ServiceProcess(Protocol):
-    """The processes of one service. Methods raise DeviceLost if the service does not run."""
-
-    def cpu_s(self) -> float | None:
-        """Return the CPU seconds of the service, ended child processes included; None if unknown."""
-        ...
-
-    def started(self) -> str:
-        """Return a text that identifies the current start: it differs after each restart."""
-        ...
-
-    def signal(self, name: str) -> None:
-        """Send one of `RELOADS` to the service's first process.
-
-        Raises:
-            ActuationError: the signal cannot be sent.
-        """
-        ...
-
-    def identity(self) -> WorkloadIdentity:
-        """Return the features that identify the service's processes."""
-        ...
 
 
 class ProcessTree:
@@ -200,3 +175,12 @@ class UnitProcess:
                 hint="start it",
             )
         return properties
+
+
+ServiceProcess = ProcessTree | UnitProcess
+"""The processes of one service. Their methods raise DeviceLost if the service does not run.
+
+`cpu_s` includes ended child processes, and is None if unknown; `started` identifies the current start:
+it differs after each restart. `signal` sends one of `RELOADS` to the first process, and raises
+ActuationError if it cannot.
+"""
