@@ -47,8 +47,8 @@ def constrain(loop: Loop, study: str, change: ConstraintChange) -> None:
         then = _under(loop, current, change)
         if then.constraints == current.constraints:
             return
-        wanted = ", ".join(change.constraints)
-        usual = f"constraints changed to {wanted}" if wanted else "constraints removed"
+        requested = ", ".join(change.constraints)
+        usual = f"constraints changed to {requested}" if requested else "constraints removed"
         why = change.why or usual
         if _continues(current, then):
             then = loop.changes.with_reason(then)
