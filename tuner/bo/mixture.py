@@ -166,9 +166,9 @@ class Mixture:
     def joint(self, metric: int, rows: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return a metric's means `components x rows` and the covariance of the rows in each."""
         same = (rows[:, None] == rows).double()
-        found = [(branch, n) for branch in self._branches for n in range(len(branch.shares))]
+        components = [(branch, n) for branch in self._branches for n in range(len(branch.shares))]
         means, covariances = [], []
-        for branch, n in (found[place] for place in which):
+        for branch, n in (components[place] for place in which):
             centres, features, halves = self._at(branch, metric, rows)
             residual, roughness = branch.sizes[:, n]
             smooth = branch.rest.alike(self.points[rows], self.points[rows])
