@@ -322,10 +322,10 @@ class Archive:
             if own and inside and one["started_at"] > new[-1] and n not in pools[name]:
                 self.say(f"pool: trial {n} confirmed {name}, but is not in its pool")
         for last, one in pairwise([*self.doc["held"][:1], *self.doc["held"]]):
-            own, passed, told = one["seconds"], one["began"] - last["began"], one["speaks_s"]
-            since = min(passed, GAP_S) if told is None else passed + own - last["seconds"]
-            told = one["covers_s"] if told is None or one is last else told
-            if not 0.0 <= one["covers_s"] <= told + 1e-3 <= max(own, since) + 2e-3:
+            own, passed, claim = one["seconds"], one["began"] - last["began"], one["speaks_s"]
+            since = min(passed, GAP_S) if claim is None else passed + own - last["seconds"]
+            claim = one["covers_s"] if claim is None or one is last else claim
+            if not 0.0 <= one["covers_s"] <= claim + 1e-3 <= max(own, since) + 2e-3:
                 self.say(f"pool: the time of the window held at {one['began']:.0f}")
         self.beyond += ["held windows: items, energy, load; their and the limits' baseline windows"]
         self.beyond += ["the order of confirming windows"] * (not study["alternates"])

@@ -397,15 +397,15 @@ def _spoken_for(
         turn = bisect_right(turns, window.started_at)
         run = runs[turn - 1] if turn else None
         end = window.started_at + timedelta(seconds=window.seconds)
-        overlaps, told_s = window.started_at < covered, window.speaks_s
+        overlaps, reported_s = window.started_at < covered, window.speaks_s
         speaks_s = max(0.0, (end - covered).total_seconds()) if overlaps else window.seconds
         covered = max(covered, end)
         if before is not None and run is not None and run == before_run and not overlaps:
             since_s = (window.started_at - before.started_at).total_seconds()
             since_s -= away.seconds(before.started_at, window.started_at)
             to_end_s = since_s + window.seconds - before.seconds
-            speaks_s = max(speaks_s, min(since_s, GAP_S) if told_s is None else to_end_s)
-        speaks_s = speaks_s if told_s is None else min(speaks_s, told_s)
+            speaks_s = max(speaks_s, min(since_s, GAP_S) if reported_s is None else to_end_s)
+        speaks_s = speaks_s if reported_s is None else min(speaks_s, reported_s)
         yield window, budget.spend(speaks_s, window.at)
         before, before_run = window, run
 
