@@ -68,6 +68,7 @@ def test_a_window_speaks_for_itself_and_for_like_windows_that_nobody_wanted(
         if seen == "parked":
             of.park({"fake": {"gpu.clock_mhz": 400}})
         watch.mind()
+        assert watch.due_in_s() > 0.0, "left out while parked: at a request the rate is too high"
         of.unpark()
         if number == late:
             rig.time.sleep(40.0)
