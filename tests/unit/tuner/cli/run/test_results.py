@@ -79,9 +79,9 @@ def result(
     return replace(made, main=main, control=main)
 
 
-def ended(verbs: Operations, study: str) -> Result:
+def ended(verbs: Operations, study: str, on: str = "cpu") -> Result:
     """Return the result of a run whose study has ended as it is."""
-    job = RunJob(device="cpu", study=study)
+    job = RunJob(device=on, study=study)
     return Result(
         job=job, board="A100", cannot={}, main=results.outcome(verbs, study, job, device())
     )
@@ -210,7 +210,7 @@ def test_a_study_stopped_too_early_held_nothing() -> None:
     verbs = worlds.operations()
     study = worlds.created(verbs)
     verbs.stop(study, Change())
-    outcome = ended(verbs, study)
+    outcome = ended(verbs, study, "simulated:orin")
     assert not outcome.main.won
     assert outcome.main.score is None, "what was never measured is not scored"
     reported("no baseline", outcome)
