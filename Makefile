@@ -33,7 +33,7 @@ run: $(VENV)/.installed
 help:
 	@awk '/^# /{if(!about)about=substr($$0,3);next} /^[a-z][a-z0-9-]*:/{sub(/:.*/,"");line=about;sub(/[.:;] .*|[.:;,]$$/,"",line);printf "%-18s %s\n",$$0,line} {about=""}' $(firstword $(MAKEFILE_LIST))
 
-# All checks, all tests that take under five seconds, all kill and fault points; a quarter of an hour on 2 cores.
+# All checks, all tests that take under five seconds, all kill and fault points; 20 minutes on 2 cores.
 test: $(VENV)/.installed-dev
 	began=$$(date +%s); $(MAKE) --no-print-directory check && echo $$(($$(date +%s) - began)) >build/make-test.seconds
 
