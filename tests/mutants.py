@@ -1,7 +1,8 @@
 """Seed faults in the product, one at a time in a copy of the tree, and count those that tests find.
 
 `make mutants ROOM=tuner/guard.py NUMBER=12 SEED=0` prints JSON. A room's judges are its own unit tests and
-the contract tests that import it. A run that takes longer than SECONDS, 60 by default, has found nothing.
+the contract tests that import it. Tests that fail without a fault, or none at all, are refused: they would
+find each. A run that takes longer than SECONDS, 60 by default, has found nothing.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def judges(room: Path, file: Path) -> list[str]:
     unit = TOP / "tests/unit"
     own = unit / file.parent
     tests = [own / f"test_{file.stem.lstrip('_')}.py", own, unit / room]
+    tests.append((unit / room).with_name(f"test_{room.stem}.py"))
     name = ".".join(room.with_suffix("").parts)
     for test in sorted(unit.rglob("test_*.py")):
         text = test.read_text()
@@ -80,14 +82,8 @@ def judges(room: Path, file: Path) -> list[str]:
     return [str(test.relative_to(TOP)) for test in dict.fromkeys(tests) if test.exists()]
 
 
-def tried(copy: Path, fault: Fault, tests: list[str], seconds: float) -> str:
-    """Apply a fault in the copy, run the tests, take it back; return found, missed or late."""
-    file, _, node, new = fault
-    whole = (copy / file).read_bytes()
-    rows = whole.splitlines(keepends=True)
-    first = sum(map(len, rows[: node.lineno - 1])) + node.col_offset
-    last = sum(map(len, rows[: (node.end_lineno or 0) - 1])) + (node.end_col_offset or 0)
-    (copy / file).write_bytes(whole[:first] + f"({new})".encode() + whole[last:])
+def judged(copy: Path, tests: list[str], seconds: float) -> str:
+    """Run tests in the copy; return found if one fails, else missed, or late."""
     environ = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         run = subprocess.run(
@@ -95,9 +91,21 @@ def tried(copy: Path, fault: Fault, tests: list[str], seconds: float) -> str:
         )
     except subprocess.TimeoutExpired:
         return "late"
+    return "found" if run.returncode else "missed"
+
+
+def tried(copy: Path, fault: Fault, tests: list[str], seconds: float) -> str:
+    """Apply a fault in the copy, run the tests, take it back; return what they say."""
+    file, _, node, new = fault
+    whole = (copy / file).read_bytes()
+    rows = whole.splitlines(keepends=True)
+    first = sum(map(len, rows[: node.lineno - 1])) + node.col_offset
+    last = sum(map(len, rows[: (node.end_lineno or 0) - 1])) + (node.end_col_offset or 0)
+    (copy / file).write_bytes(whole[:first] + f"({new})".encode() + whole[last:])
+    try:
+        return judged(copy, tests, seconds)
     finally:
         (copy / file).write_bytes(whole)
-    return "found" if run.returncode else "missed"
 
 
 def main() -> None:
@@ -113,7 +121,11 @@ def main() -> None:
         shutil.copytree(TOP, copy, symlinks=True, ignore=leave)
         for room in asked.rooms:
             rows = []
-            for fault in picked(room, asked.number, asked.seed):
+            chosen = picked(room, asked.number, asked.seed)
+            tests = judges(room, chosen[0][0])
+            if not tests or judged(copy, tests, asked.seconds) == "found":
+                sys.exit(f"{room}: its tests fail without a fault, or there are none: {tests}")
+            for fault in chosen:
                 file, operator, node, new = fault
                 result = tried(copy, fault, judges(room, file), asked.seconds)
                 rows.append([f"{file}:{node.lineno}", operator, new, result])
