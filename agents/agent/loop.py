@@ -218,6 +218,7 @@ class DeviceAgent:
             self._target.refuse_beside_a_job()  # the hold waits below the job's setting
             self._watch.end(f"it could not be applied again: {error}")
             return
+        self._watch.speak_from_now()
         log.info(
             "event=hold_in_force device=%s study=%s setting=%r",
             self.device.id,
@@ -229,8 +230,6 @@ class DeviceAgent:
         """Return the error that prevents the device's restore; None if it is restored."""
         try:
             self._mend()
-            if not self._mended:
-                self._watch.speak_from_now()
             self._mended = True
         except TuningError as error:
             self._mended = False
@@ -335,7 +334,6 @@ class DeviceAgent:
             self._watch.end(f"study {order.study} has the device now")
         goes_on = hold is None and restarts_workload(order, self._target)
         report = self._trials.run(order, (lambda: None) if goes_on else self._restore_quietly)
-        self._watch.speak_from_now()
         self.around.link.keep(report)
         if goes_on:
             self._go_on()

@@ -342,6 +342,17 @@ def test_an_unrenewed_hold_ends(rig: Rig) -> None:
     assert "unreachable for 100 s" in ends(rig)[0]
 
 
+def test_the_first_window_does_not_speak_for_the_agents_start(rig: Rig) -> None:
+    agent = rig.agent()
+    rig.tuner.orders = [hold()]
+    agent.step()
+    again = rig.agent()
+    rig.time.sleep(50.0)
+    again.begin()
+    again.step()
+    assert windows(rig)[-1]["speaks_s"] < 20.0
+
+
 def test_a_changed_driver_ends_the_hold_at_the_start(rig: Rig) -> None:
     agent = rig.agent()
     rig.tuner.orders = [hold()]
