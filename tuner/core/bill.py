@@ -225,13 +225,12 @@ def billed_windows(
     declared: Quantities,
     course: BaselineCourse,
 ) -> Iterator[tuple[MetricSample, float, Sequence[BaselinePart]]]:
-    """Yield the held windows that a bill counts, each with the seconds it represents and its baseline."""
+    """Yield each held window, the seconds it represents, and its baseline; none if it does not count."""
     tried = [w for t in trials if not t.control and (w := t.measurement) is not None]
     shown = HeldRange.of(tried, declared)
     for window, speaks_s in _spoken_for(held, revisions, [t for t in trials if t.control]):
-        if not _beyond(window, shown):
-            energy = called(ENERGY, declared)
-            yield window, speaks_s, course.around(energy, window.started_at, window.context)
+        parts = course.around(called(ENERGY, declared), window.started_at, window.context)
+        yield window, speaks_s, () if _beyond(window, shown) else parts
 
 
 def summed(parts: Sequence[PeriodSaving]) -> PeriodSaving:

@@ -17,6 +17,7 @@ from tests.builders import START, metric_sample, past, saved, setting, study, tr
 from tests.unit.tuner.bo.served import BY, CLOCKS, SPACE, asked, shown, truth
 from tuner.core import (
     ANYWHERE,
+    UNDECLARED,
     BaselineCourse,
     Better,
     Bill,
@@ -43,6 +44,7 @@ from tuner.core import (
     Try,
     Verdict,
     at_equal_load,
+    billed_windows,
     comparable,
     draw_up,
     held_since,
@@ -236,6 +238,16 @@ def test_a_held_window_represents_the_time_that_its_agent_reports() -> None:
     each = zip(held_at(1, 2, 3, 20), told, strict=True)
     bill = billed_for([replace(w, speaks_s=s) for w, s in each], history((0, HELD)))
     assert saved(bill).seconds == pytest.approx(10 + 40 + 60 + 300)
+
+
+def test_a_window_that_is_not_billed_keeps_its_time() -> None:
+    wild, course = (
+        replace(held_at(1)[0], mean=6e4),
+        BaselineCourse(lambda _: weigh(study(), [BASE]).baseline),
+    )
+    each = [wild, *held_at(2)]
+    told = billed_windows([BASE], each, history((0, HELD)), UNDECLARED, course)
+    assert [(s, bool(parts)) for _, s, parts in told] == [(10.0, False), (60.0, True)]
 
 
 @pytest.mark.parametrize("away", [Phase.PAUSED, Phase.BASELINE])
