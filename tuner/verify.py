@@ -322,7 +322,7 @@ class Archive:
             if own and inside and one["started_at"] > new[-1] and n not in pools[name]:
                 self.say(f"pool: trial {n} confirmed {name}, but is not in its pool")
         for last, one in pairwise([*self.doc["held"][:1], *self.doc["held"]]):
-            own, passed, claim = one["seconds"], one["began"] - last["began"], one["speaks_s"]
+            own, passed, claim = one["seconds"], one["began"] - last["began"], one.get("speaks_s")
             since = min(passed, GAP_S) if claim is None else passed + own - last["seconds"]
             claim = one["covers_s"] if claim is None or one is last else claim
             if not 0.0 <= one["covers_s"] <= claim + 1e-3 <= max(own, since) + 2e-3:
