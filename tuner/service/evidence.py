@@ -59,6 +59,8 @@ What this archive does not prove
 - That a meter is right. Its own error and its own power are not in the figures; `own_cpu_s` in the samples
   is the CPU time of the program that measured. The counters of RAPL (energy_uj) can be read by root alone.
 - That no better setting exists, or that this one saves the same on another day, device or load.
+- What idle time saved: held windows without an item do not count. A sum is too high if the held setting
+  idles at more power than the baseline.
 - The order in which settings were tried. The seed fixes it for the same release and the same past.
 
 Check it with a verify.py from a release, not with the one in this archive: python3 -I verify.py FILE
