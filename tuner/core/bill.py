@@ -44,7 +44,7 @@ IN_ALL = "in all"
 FRESH = timedelta(days=1)
 """The time after the last control window for which its baseline counts as current: our choice."""
 GAP_S = 300.0
-"""The longest time in s that a held window represents if its agent, of 0.2, does not report that time."""
+"""The longest time in s that a held window represents if its agent does not report that time."""
 
 
 @dataclass(frozen=True, slots=True)

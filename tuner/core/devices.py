@@ -140,7 +140,7 @@ class MetricSample:
     """One metric of one held window: a short form for queries over thousands of windows.
 
     `mean` and `stderr` are in the metric's unit. `at` is the time when the tuner received the window, None
-    if unknown. `speaks_s` is the time in s for which the agent lets it count, None from an agent of 0.2.
+    if unknown. `speaks_s` is the time in s for which the agent lets it count, None if unknown.
     """
 
     started_at: datetime
