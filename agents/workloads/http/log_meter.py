@@ -66,8 +66,8 @@ class LogWindow(OpenWindow):
     def _ended(self) -> Reading:
         """Close the log and return the window's metrics. Raises MeasurementError."""
         try:
-            latencies = Latencies.of(self._latencies_ms) if self._log.latency else None
-            return replace(self._shown(), latencies=latencies)
+            shown, each_ms = self._shown(), self._latencies_ms
+            return replace(shown, latencies=Latencies.of(each_ms) if self._log.latency else None)
         finally:
             self._follower.close()
 

@@ -88,6 +88,7 @@ def test_latency_may_be_in_milliseconds_and_work_may_be_counted(log: Path) -> No
     shown = window.stop()
     assert shown.totals["items"] == 10.0
     assert shown.estimates["latency_p50_ms"].mean in (5.0, 7.0)
+    assert shown.latencies is not None and shown.latencies.each_ms == (5.0, 7.0)
 
 
 METRIC = 'metric = [{ name = "items", better = "less", unit = "B" }]'
