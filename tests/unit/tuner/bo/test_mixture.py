@@ -263,8 +263,9 @@ def dense(
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep every component."""
+    """Keep every component, and predict in several blocks."""
     monkeypatch.setattr(mixture, "NEGLIGIBLE", 0.0)
+    monkeypatch.setattr(mixture, "BLOCK", 4)
 
 
 @pytest.mark.usefixtures("plain")
