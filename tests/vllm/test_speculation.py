@@ -58,7 +58,7 @@ def test_drafts_are_held_on_text_that_repeats_and_not_on_random_text(
     spec, state = f"service:{service(proxy, tmp_path, temperature)}", tmp_path / "state"
     options = ["--device", "cpu", "--workload", spec, "--state-dir", str(state), "--json"]
     options += ["--objective", "minimize cpu_time_ms", "--no-constraint", "--trials", "1"]
-    done = jouletune("run", *options, "--window", "10", "--foreign-share", "1")
+    done = jouletune("run", *options, "--window", "20", "--foreign-share", "1")
     assert done.returncode == 0, done.stderr
     study: dict[str, Any] = json.loads(done.stdout)
     held = study["study"]["confirmed"] or study["study"]["baseline"]["setting"]
