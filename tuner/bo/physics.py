@@ -78,7 +78,7 @@ def draw_laws(
     """Draw laws over settings; the same knobs always get the same laws.
 
     `ratios` has one row per setting and one column per knob: its value over the baseline's. `breaks` are
-    those of each knob, as ratios. Settings are drawn in groups of a thousand: the intermediate results are a
+    those of each knob, as ratios. Settings are drawn a thousand at a time: the intermediate results are a
     dozen times the result.
     """
     columns = torch.nn.functional.pad(ratios, (0, 1))  # `unique` refuses rows without a column
