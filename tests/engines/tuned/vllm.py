@@ -49,19 +49,24 @@ LOAD = f"callers={CALLERS},prompt=32,output=24"
 LIMITS = {"ttft_p95_ms": 1.5, "tpot_p95_ms": 1.2}
 """The most of each metric, relative to the defaults."""
 SHOWN = ("ttft_p95_ms", METRIC, "tpot_p95_ms", "throughput_per_s")
-STUDIES = {"study": (LOAD, 5, "p95"), "single": ("callers=1,prompt=32,output=48", 5, "p50")}
+STUDIES = {
+    "study": (LOAD, 5, "p95", 8.0),
+    "single": ("callers=1,prompt=32,output=48", 3, "p50", 12.0),
+}
 """The load, the trials and the limited quantile of each study: one caller has too few requests for p95."""
-WINDOW_S, ROUNDS, PROMPTS = 8.0, 4, 48
+ROUNDS, PROMPTS = 4, 48
 DEADLINE_S = 2700.0
 PARTS = (*STUDIES, "sweep", "turns")
 NUMBER = "_benchmark_name"
 """The sweep's name of a setting: its number among ours."""
 
 
-def study(load: str, trials: int, limited: str, folder: Path, share: float) -> dict[str, Any]:
+def study(
+    load: str, trials: int, limited: str, window_s: float, folder: Path, share: float
+) -> dict[str, Any]:
     """Return the outcome of a run over the flags, with its minutes and the requests that it lost."""
     words = ["run", "--device", "cpu", "--generate-load", load, "--objective", METRIC, *KNOBS]
-    words += ["--trials", str(trials), "--window", str(WINDOW_S), "--foreign-share", str(share)]
+    words += ["--trials", str(trials), "--window", str(window_s), "--foreign-share", str(share)]
     for metric, most in LIMITS.items():
         words += ["--constraint", f"{metric.replace('p95', limited)} <= {most}x baseline"]
     words += ["--state-dir", str(folder), "--json", "--llm", "--", *serving()]
