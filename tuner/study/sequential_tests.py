@@ -29,6 +29,7 @@ PROVEN = NormalDist().inv_cdf(0.975)
 After one contender without a proven gain no other is compared, because each would have its own
 chance to win by luck.
 """
+HALVINGS = 60
 
 
 @dataclass(slots=True)
@@ -102,7 +103,21 @@ def beyond_scatter(before: Sequence[float], after: Sequence[float]) -> bool:
 
 def proven_t(freedom: int, look: int, among: int = 1) -> float:
     """Return the least Student's t of a gain at a look, from 0; `among` settings share its level."""
-    from scipy.special import stdtrit  # imported with the first comparison only
-
     level = LEVELS[min(look, len(LEVELS) - 1)] / max(1, among)
-    return -float(stdtrit(freedom, level)) if freedom >= 1 else math.inf
+    low, high = 0.0, math.pi / 2.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _beyond(middle, freedom) > level else (low, middle)
+    return math.sqrt(freedom) * math.tan(high) if freedom >= 1 else math.inf
+
+
+def _beyond(angle: float, freedom: int) -> float:
+    """Return the chance of a t above sqrt(freedom) × tan(angle) (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    odd = freedom % 2
+    power = math.cos(angle) if odd else 1.0
+    series = 0.0
+    for k in range(1 + odd, freedom, 2):
+        series += power
+        power *= math.cos(angle) ** 2 * k / (k + 1)
+    within = 2.0 / math.pi * (angle + math.sin(angle) * series) if odd else math.sin(angle) * series
+    return (1.0 - within) / 2.0
