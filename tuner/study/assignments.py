@@ -42,6 +42,8 @@ SPARE = 1.2
 """Requests arrive at random: of windows so much longer than needed on average, almost all suffice."""
 MOST_LONGER = 10.0
 """The longest window at a low rate, relative to the usual longest: our choice."""
+FEW_ITEMS = 20
+"""Of windows with fewer items on average, some have none and show nothing: our choice."""
 
 
 def report_every_s(devices: int) -> float:
@@ -115,6 +117,22 @@ def longest_window_s(study: Study, trials: Sequence[Trial]) -> float:
     return min(max(terms.max_window_s, *needed_s, 0.0), MOST_LONGER * terms.max_window_s)
 
 
+def held_window_s(study: Study, trials: Sequence[Trial]) -> float:
+    """Return how long a held window lasts in s: where items are few, as long as the longest trial's.
+
+    A window without an item reports no energy. In shorter windows that would happen more often than in
+    the trials, and what the held setting used in them would count as saved.
+    """
+    length = study.terms.window_s
+    whole = [t.measurement for t in trials if t.state.evidence and not t.control]
+    few = [
+        w.seconds
+        for w in whole
+        if w is not None and 0.0 < w.load.completed * length < FEW_ITEMS * w.seconds
+    ]
+    return min(max(length, *few, 0.0), study.terms.max_window_s)
+
+
 def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
     """Return the order to hold a plan; a held baseline has no limits that end it."""
     past = Past(study=study, trials=tuple(trials))
@@ -130,7 +148,7 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
         metrics=needed_metrics(study),
         valid_for_s=study.terms.valid_for_s,
         observe_s=OBSERVE_S,
-        window_s=study.terms.window_s,
+        window_s=held_window_s(study, trials),
         follows=study.terms.plan_by,
     )
 
