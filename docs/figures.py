@@ -246,20 +246,19 @@ def galleries(entries: Mapping[str, Told]) -> list[Told]:
     return rows
 
 
-def packed(step: Told) -> tuple[str, str, str]:
+def packed(step: Told) -> str:
     """Return a step's result, its seconds, and its sizes and times."""
     if "not_run" in step:
-        return "not run", "–", str(step["not_run"])
+        return f"not run ({step['not_run']})"
     size = step.get("mb")
-    sizes = size.items() if isinstance(size, dict) else [("", size)] if size is not None else []
-    shown = [f"{name} {value} MB".strip() for name, value in sizes]
+    sizes = size.values() if isinstance(size, dict) else [size]
+    shown = [f"{step['result']}, {step['seconds']:.0f} s"]
+    shown += [f"{joined(sizes, '', ' + ')} MB"] if size else []
     shown += [step["again"]] if "again" in step else []
-    shown += [f"dpkg {step['dpkg_s']} s"] if "dpkg_s" in step else []
-    shown += [f"{name} {seconds} s" for name, seconds in step.get("steps", {}).items()]
     shown += [f"{sum(tags.values())} {kind}" for kind, tags in step.get("lintian", {}).items()]
-    shown += ["missing: " + ", ".join(step["missing"])] if step.get("missing") else []
+    shown += [f"missing: {joined(step['missing'])}"] if step.get("missing") else []
     shown += [f"{name} {step[name]}" for name in ("python", "systemd") if name in step]
-    return str(step["result"]), f"{step['seconds']:.0f}", ", ".join(shown)
+    return ", ".join(shown)
 
 
 FOUND_AT, LEAST_SAVING = 0.95, 0.01

@@ -114,30 +114,27 @@ def test_the_optimisers_tables_list_pairs_sources_and_sources_left_out(tmp_path:
     assert "| sockets | `ours` | 0.75 / 0.88 | 1.00 / 1.00 |" in text
 
 
-def test_the_packages_table_has_sizes_seconds_and_reasons_for_steps_not_run(tmp_path: Path) -> None:
+def test_the_packages_table_has_each_release_beside_the_others(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- figures: release -->\n<!-- end: release -->\n")
     judged = {"errors": {}, "warnings": {"a-tag": 2, "b-tag": 1}, "overridden": {"c-tag": 40}}
+    done = {"result": "ok", "seconds": 61.4}
     steps = [
         {"step": "tag equals version", "root": "", "not_run": "this commit has no tag"},
-        {
-            "step": "1.0 waits for",
-            "root": "",
-            "result": "ok",
-            "seconds": 0.0,
-            "missing": ["an Orin"],
-        },
-        {"step": "install", "root": "D 12", "result": "ok", "seconds": 61.4, "dpkg_s": 60.1},
-        {"step": "lintian", "root": "D 12", "result": "ok", "seconds": 276.2, "lintian": judged},
+        {"step": "1.0 waits for", "root": "", **done, "missing": ["an Orin"]},
+        {"step": "build", "root": "Debian 12", **done, "mb": {"a.deb": 14.9, "b.deb": 375.6}},
+        {"step": "lintian", "root": "Debian 12", **done, "lintian": judged},
+        {"step": "build", "root": "Debian 13", "result": "failed", "seconds": 2.0, "mb": 269},
+        {"step": "lintian", "root": "Debian 13", "not_run": "no lintian"},
     ]
-    done = written(page, "release", {**of_a_commit(), "steps": steps})
-    assert done.returncode == 0, done.stderr
+    ran = written(page, "release", {**of_a_commit(), "steps": steps})
+    assert ran.returncode == 0, ran.stderr
     text = page.read_text()
     for row in (
-        "|  | tag equals version | not run | – | this commit has no tag |",
-        "|  | 1.0 waits for | ok | 0 | missing: an Orin |",
-        "| D 12 | install | ok | 61 | dpkg 60.1 s |",
-        "| D 12 | lintian | ok | 276 | 0 errors, 3 warnings, 40 overridden |",
+        "| step | Debian 12 | Debian 13 |",
+        "| build | ok, 61 s, 14.9 + 375.6 MB | failed, 2 s, 269 MB |",
+        "| lintian | ok, 61 s, 0 errors, 3 warnings, 40 overridden | not run (no lintian) |",
+        "tag equals version: not run (this commit has no tag); 1.0 waits for: ok, 61 s, missing: an Orin.",
     ):
         assert row in text
 
