@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner import core
+
 OURS = {
     **dict.fromkeys(("tuner", "agents", "policies", "db"), "jouletune"),
     "jouletune_bench": "jouletune-bench",
@@ -110,6 +112,13 @@ def test_no_name_is_in_the_projects_former_dialect() -> None:
 )
 def test_words_of_the_dialect_in_a_name_are_found(name: str, words: set[str]) -> None:
     assert dialect(name) == words
+
+
+def test_a_name_of_the_vocabulary_has_one_meaning() -> None:
+    for name, module in sys.modules.items():
+        if name.startswith("tuner.core."):
+            public = {k: v for k, v in vars(module).items() if not k.startswith("_")}
+            assert {k: v for k, v in public.items() if getattr(core, k) is not v} == {}
 
 
 @pytest.mark.parametrize(

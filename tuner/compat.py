@@ -3,7 +3,7 @@
 import sys
 
 if sys.version_info >= (3, 11):
-    from enum import StrEnum
+    from enum import StrEnum as StrEnum
 else:
     from enum import Enum
 
@@ -11,6 +11,3 @@ else:
         """A word of a fixed set, whose `str()` is the word itself."""
 
         __str__ = str.__str__
-
-
-__all__ = ["StrEnum"]

@@ -19,3 +19,5 @@ from tuner.core.series import *
 from tuner.core.studies import *
 from tuner.core.trials import *
 from tuner.core.witnesses import *
+from tuner.error_codes import error_of as error_of
+from tuner.errors import *

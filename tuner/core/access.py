@@ -8,8 +8,6 @@ from datetime import datetime
 
 from tuner.compat import StrEnum
 
-__all__ = ["AccessRole", "AccessToken", "AuditEntry", "Caller", "digest_of"]
-
 
 class AccessRole(StrEnum):
     """The permissions of a token."""

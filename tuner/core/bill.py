@@ -24,20 +24,6 @@ from tuner.core.studies import Revision
 from tuner.core.trials import Phase, Trial
 from tuner.core.witnesses import HeldRange, implausible
 
-__all__ = [
-    "Bill",
-    "FRESH",
-    "GAP_S",
-    "IN_ALL",
-    "JOULES_PER_KWH",
-    "PeriodSaving",
-    "billed_windows",
-    "draw_up",
-    "held_since",
-    "summed",
-    "window_energy",
-]
-
 JOULES_PER_KWH = 3.6e6
 IN_ALL = "in all"
 """The period of all holding."""

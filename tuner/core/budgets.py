@@ -13,40 +13,23 @@ from tuner.core.quantities import Finite, Share, Span, Watts
 from tuner.core.series import TimeSeries
 from tuner.errors import Conflict, InvalidInput
 
-__all__ = [
-    "BudgetGroup",
-    "BudgetTerms",
-    "CEILING_MARGIN",
-    "CapKnob",
-    "CapSchedule",
-    "CapStep",
-    "CeilingPower",
-    "GridEvent",
-    "LATE_S",
-    "MemberPower",
-    "MemberRecord",
-    "NO_CAPS",
-    "POWER_CAP",
-    "RESERVE",
-]
-
 LATE_S = 10.0
 """The longest delay until a step takes effect: delivery, the host's clock, the write."""
 POWER_CAP = "power cap"
 """The source of a window at the original setting while a budget kept the device below it."""
-AHEAD = timedelta(hours=6)
+_AHEAD = timedelta(hours=6)
 """Agents receive the known steps of this time ahead."""
-BEFORE = timedelta(seconds=2.0 * LATE_S)
-MOST_STEPS = 24
-MOST_EVENTS = MOST_EXCEEDED = 16
+_BEFORE = timedelta(seconds=2.0 * LATE_S)
+_MOST_STEPS = 24
+MOST_EVENTS = _MOST_EXCEEDED = 16
 RESERVE = 0.1
 """The default share of a group's watts that is reserved for devices not admitted to it: our choice."""
-ANOTHER = "give another id, or end an event: jouletune budget event end ID"
+_ANOTHER = "give another id, or end an event: jouletune budget event end ID"
 LEAST_REBOOT_S = 30.0
 CEILING_MARGIN = 1.1
 """The ratio of a clock ceiling's watts to the highest power measured at or below it: our choice."""
-CLOSE_W = 1e-6
-DIGITS = 6
+_CLOSE_W = 1e-6
+_DIGITS = 6
 """A cap of 250 W that travels as 249.99999999999997 would lose a step of the limit."""
 
 
@@ -316,9 +299,11 @@ class BudgetGroup(BudgetTerms):
         like = [e for e in self.events if e.id and e.id == event.id]
         left = tuple(e for e in self.events if e.expires_at > now and e not in like)
         if any(e.who != event.who for e in like):
-            raise Conflict(f"{self.name} has an event {event.id!r} of another sender", hint=ANOTHER)
+            raise Conflict(
+                f"{self.name} has an event {event.id!r} of another sender", hint=_ANOTHER
+            )
         if len(left) >= MOST_EVENTS:
-            raise Conflict(f"{self.name} has {MOST_EVENTS} events", hint=ANOTHER)
+            raise Conflict(f"{self.name} has {MOST_EVENTS} events", hint=_ANOTHER)
         return replace(self, events=(*left, event))
 
     def without_events(self, name: str) -> BudgetGroup:
@@ -329,16 +314,16 @@ class BudgetGroup(BudgetTerms):
         """Return the present step and the known later ones, as start in seconds since 1970 and watts.
 
         `source` is the series that the group names. While its value is unknown the group has 0 W, so that
-        all members go to their floors. The present step starts at its true time, but at most `BEFORE` ago,
+        all members go to their floors. The present step starts at its true time, or 2 `LATE_S` ago at most,
         which is early enough for it to count in full.
         """
-        since, steps = now - BEFORE, list[tuple[float, float]]()
-        for at in sorted(self._moments(source, since, now + AHEAD)):
+        since, steps = now - _BEFORE, list[tuple[float, float]]()
+        for at in sorted(self._moments(source, since, now + _AHEAD)):
             watts = self._watts(source, at)
             if not steps or watts != steps[-1][1]:
                 steps.append((at.timestamp(), watts))
         present = max(n for n, (at_s, _) in enumerate(steps) if at_s <= now.timestamp())
-        return steps[present : present + MOST_STEPS]
+        return steps[present : present + _MOST_STEPS]
 
     def _moments(
         self, source: TimeSeries | None, since: datetime, until: datetime
@@ -448,13 +433,13 @@ class MemberRecord:
         whose watts are at most the cap, else the floor.
         """
         if self.by_clock:
-            within = [c for c in self.ceilings if c.watts <= cap_w + CLOSE_W] or self.ceilings[:1]
+            within = [c for c in self.ceilings if c.watts <= cap_w + _CLOSE_W] or self.ceilings[:1]
             return dict(within[-1].at_most) if within else {}
         span_w = self.default_w - self.floor_w
         part = min(1.0, max(0.0, (cap_w - self.floor_w) / span_w)) if span_w > 0.0 else 0.0
         return {
             k.name: round(
-                k.floor * (1.0 + part * ((k.default_w or 0.0) - k.floor_w) / k.floor_w), DIGITS
+                k.floor * (1.0 + part * ((k.default_w or 0.0) - k.floor_w) / k.floor_w), _DIGITS
             )
             for k in self.knobs
             if k.floor_w
@@ -529,7 +514,7 @@ class MemberRecord:
         Its host has set the floor already. From now on these ceilings count with the power drawn.
         """
         at = {k.name: at_most[k.name] for k in self.knobs if k.name in at_most}
-        like = [c for c in self.exceeded if c.at_most == at or len(self.exceeded) >= MOST_EXCEEDED]
+        like = [c for c in self.exceeded if c.at_most == at or len(self.exceeded) >= _MOST_EXCEEDED]
         others = tuple(c for c in self.exceeded if c not in like)
         # Merged: the lowest of the ceilings' values, with the highest of their watts.
         lowest = {

@@ -8,9 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from tuner.errors import InvalidInput
 
-__all__ = ["Described", "described_fields"]
-
-YES_NO = ("yes", "no")
+_YES_NO = ("yes", "no")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ class DescribedField:
     def values(self) -> Sequence[str]:
         """The texts of which a form offers one: of a boolean or an enumeration; empty for another kind."""
         return (
-            YES_NO if self.kind is bool else tuple(getattr(self.kind, "__members__", {}).values())
+            _YES_NO if self.kind is bool else tuple(getattr(self.kind, "__members__", {}).values())
         )
 
     @property
@@ -69,7 +67,7 @@ class DescribedField:
     def text(self) -> str:
         """The default as text; empty if it is left open."""
         if self.kind is bool:
-            return YES_NO[not self.default]
+            return _YES_NO[not self.default]
         return "" if self.default is None else str(self.default)
 
     def read(self, text: str) -> Any:  # noqa: ANN401  a value of `kind`
@@ -79,7 +77,7 @@ class DescribedField:
                 f"{self.name} cannot be {text!r}", hint=f"choose {', '.join(self.values)}"
             )
         try:
-            return text == YES_NO[0] if self.kind is bool else self.kind(text)
+            return text == _YES_NO[0] if self.kind is bool else self.kind(text)
         except ValueError:
             raise InvalidInput(
                 f"{self.name}: {text!r} is not a number", hint="write it like 10 or 0.5"

@@ -14,29 +14,6 @@ from tuner.core.measurements import Measurement, Reading
 from tuner.core.plans import Context, Signal
 from tuner.core.quantities import Quantities
 
-__all__ = [
-    "Actuator",
-    "Applied",
-    "Clock",
-    "DEVICE_FIELDS",
-    "Delivery",
-    "Device",
-    "Event",
-    "FleetStop",
-    "Level",
-    "Meter",
-    "MetricCourse",
-    "MetricSample",
-    "Notice",
-    "Now",
-    "Observation",
-    "Topic",
-    "TunerReplica",
-    "Window",
-    "WindowPoint",
-    "by_reason",
-]
-
 DEVICE_FIELDS = frozenset({"id", "host", "kind", "board", "workload"})
 """The fields, besides labels, by which devices are selected."""
 Now = Callable[[], datetime]

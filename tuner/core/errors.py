@@ -6,55 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tuner.error_codes import error_of
-from tuner.errors import (
-    ActuationError,
-    ConfigError,
-    Conflict,
-    DeviceBusy,
-    DeviceLost,
-    InvalidInput,
-    KnobRefused,
-    NotFound,
-    OutOfRange,
-    StoreError,
-    TuningError,
-    Unauthorised,
-    UnknownKnob,
-)
-
-__all__ = [
-    "ActuationError",
-    "Busy",
-    "ConfigError",
-    "Conflict",
-    "ConstraintSyntax",
-    "DeviceBusy",
-    "DeviceLost",
-    "error_of",
-    "first_fault",
-    "Forbidden",
-    "IllegalTransition",
-    "InvalidInput",
-    "KnobRefused",
-    "LinkError",
-    "MeasurementError",
-    "MetricUnavailable",
-    "NotFound",
-    "OutOfRange",
-    "ProtocolMismatch",
-    "RateLimited",
-    "reraised",
-    "SettingContested",
-    "StaleRevision",
-    "StaleToken",
-    "StoreError",
-    "TooLarge",
-    "TuningError",
-    "Unauthorised",
-    "UnknownKnob",
-    "Unreadable",
-]
+from tuner.errors import Conflict, InvalidInput, TuningError, Unauthorised
 
 
 class ConstraintSyntax(InvalidInput, code="constraint_syntax"):

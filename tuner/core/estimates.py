@@ -25,29 +25,13 @@ from tuner.core.quantities import (
 )
 from tuner.errors import InvalidInput
 
-__all__ = [
-    "Estimate",
-    "Metric",
-    "Origin",
-    "Scope",
-    "Z95",
-    "bucketed_quantile",
-    "pooled",
-    "pooled_tail",
-    "quantile_estimate",
-    "ratio_estimate",
-    "refuse_negative",
-    "student_t95",
-    "weakest",
-]
-
 Z95 = 1.6448536269514722
 """One-sided 95 % point of the normal distribution."""
-UNSAID = Quantity("unsaid")
+_UNSAID = Quantity("unsaid")
 """The placeholder for the quantity of a standard metric until its name is looked up."""
 ABSURD = 1e100
 """No meter reads this much, so its sender is broken. The squares of smaller numbers are finite."""
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 
 
 class Origin(StrEnum):
@@ -80,10 +64,10 @@ class Metric:
     name: str
     origin: Origin = Origin.MEASURED
     scope: Scope = Scope.BOARD
-    quantity: Quantity = UNSAID
+    quantity: Quantity = _UNSAID
 
     def __post_init__(self) -> None:
-        if self.quantity != UNSAID:
+        if self.quantity != _UNSAID:
             return
         quantity = standard(self.name)
         if quantity is None:
@@ -225,7 +209,7 @@ def student_t95(freedom: int) -> float:
     return z + first / v + second / v**2 + third / v**3
 
 
-LEAST_BATCHES = 3
+_LEAST_BATCHES = 3
 """A standard error from fewer batches would be a guess."""
 
 
@@ -245,7 +229,7 @@ def ratio_estimate(
     count = len(steps)
     above = math.fsum(n for n, _ in steps)
     below = math.fsum(d for _, d in steps)
-    if count < LEAST_BATCHES or below <= 0.0:
+    if count < _LEAST_BATCHES or below <= 0.0:
         return None
     mean, freedom = above / below, count - 1
     apart = [n - mean * d for n, d in steps]
@@ -392,8 +376,8 @@ def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
 def _safe_rank(windows: int) -> int:
     """Return the least j with P(Binomial(windows, 0.05) ≥ j) ≤ 0.05."""
     above = 1.0
-    for j, mass in enumerate(_binomial(windows, 1.0 - CONFIDENCE)):
-        if above <= 1.0 - CONFIDENCE:
+    for j, mass in enumerate(_binomial(windows, 1.0 - _CONFIDENCE)):
+        if above <= 1.0 - _CONFIDENCE:
             return j
         above -= mass
     return windows
@@ -416,10 +400,10 @@ def _bound_ranks(n: int, quantile: float) -> tuple[int | None, int | None]:
     cumulative = 0.0
     reach = 6.0 * math.sqrt(n * quantile * (1.0 - quantile)) + 6.0
     for below in range(max(0, math.floor(n * quantile - reach)), n + 1):
-        if cumulative <= 1.0 - CONFIDENCE:
+        if cumulative <= 1.0 - _CONFIDENCE:
             lower = below - 1 if below > 0 else None
         cumulative += _binomial_mass(n, quantile, below)
-        if upper is None and cumulative >= CONFIDENCE and below < n:
+        if upper is None and cumulative >= _CONFIDENCE and below < n:
             upper = below
     return upper, lower
 

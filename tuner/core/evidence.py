@@ -22,32 +22,9 @@ from tuner.core.quantities import UNDECLARED, Quantities, quantity_of
 from tuner.core.studies import Study
 from tuner.core.trials import Phase, Trial, TrialState
 
-__all__ = [
-    "Candidate",
-    "Evidence",
-    "LoadTrend",
-    "PEAK",
-    "Worth",
-    "at_equal_load",
-    "baseline_context",
-    "comparable",
-    "counted",
-    "incumbent",
-    "is_at",
-    "is_like",
-    "load_trend",
-    "peak_name",
-    "pool_windows",
-    "ranked",
-    "trials_spent",
-    "unlike",
-    "weigh",
-    "windows",
-]
-
-LOAD_BAND = 0.2
+_LOAD_BAND = 0.2
 """Windows whose loads differ by more than this share are not compared with each other."""
-SAME_LOAD = 1.0 + 1e-9
+_SAME_LOAD = 1.0 + 1e-9
 PEAK = "_peak"
 """End of the name of a window's highest load in its context."""
 
@@ -78,7 +55,7 @@ class Worth(IntEnum):
     SOLID = 4
 
 
-WORTH = {
+_WORTH = {
     TrialState.RUNNING: Worth.BEGUN,
     TrialState.INCONCLUSIVE: Worth.EVIDENCE,
     TrialState.COMPLETED: Worth.SOLID,
@@ -109,7 +86,7 @@ def windows(
 
 def _worth(trial: Trial) -> Worth:
     """Return the worth of a trial as evidence."""
-    return Worth.COMPLETED if trial.censored else WORTH.get(trial.state, Worth.ENDED)
+    return Worth.COMPLETED if trial.censored else _WORTH.get(trial.state, Worth.ENDED)
 
 
 def trials_spent(trials: Iterable[Trial]) -> int:
@@ -126,7 +103,7 @@ def unlike(context: Context, other: Context) -> str | None:
         value, beside = context[name], other[name]
         if name.endswith(PEAK):
             continue
-        if abs(value - beside) > LOAD_BAND * max(abs(value), abs(beside)):
+        if abs(value - beside) > _LOAD_BAND * max(abs(value), abs(beside)):
             return name
     return None
 
@@ -284,7 +261,7 @@ def at_equal_load(trials: Sequence[Trial], by: str, quantities: Quantities) -> t
         else t
         for t in trials
     ]
-    if max(met) < min(met) * SAME_LOAD:
+    if max(met) < min(met) * _SAME_LOAD:
         return tuple(trials)  # they are at one load: a second move would only shrink the errors
     at = fmean(math.log(loads[t.number]) for t in solid)
     names = dict.fromkeys(n for t in solid for n in t.shown if not quantity_of(n, quantities).tail)

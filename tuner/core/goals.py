@@ -22,32 +22,21 @@ from tuner.core.quantities import (
 )
 from tuner.errors import InvalidInput
 
-__all__ = [
-    "Constraint",
-    "Limit",
-    "Objective",
-    "Verdict",
-    "judge",
-    "limits",
-    "refuse_contradiction",
-    "worst",
-]
-
-ShownT = TypeVar("ShownT", float, Estimate)
-METRIC = r"[a-z][a-z0-9_.]*"
-NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
-GRAMMAR = re.compile(
-    rf"\s*(?P<metric>{METRIC})\s*(?P<op><=|>=)\s*(?P<bound>{NUMBER})\s*(?P<baseline>[x×*]\s*baseline)?\s*"
+_ShownT = TypeVar("_ShownT", float, Estimate)
+_METRIC = r"[a-z][a-z0-9_.]*"
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
+_GRAMMAR = re.compile(
+    rf"\s*(?P<metric>{_METRIC})\s*(?P<op><=|>=)\s*(?P<bound>{_NUMBER})\s*(?P<baseline>[x×*]\s*baseline)?\s*"
 )
-GOALS: Mapping[str, str] = {
+_GOALS: Mapping[str, str] = {
     "minimize": "minimize",
     "minimise": "minimize",
     "maximize": "maximize",
     "maximise": "maximize",
 }
 """Each spelling of a goal, and the stored spelling."""
-BETTER: Mapping[Better, str] = {Better.LESS: "minimize", Better.MORE: "maximize"}
-EXAMPLES = 'write it like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline"'
+_BETTER: Mapping[Better, str] = {Better.LESS: "minimize", Better.MORE: "maximize"}
+_EXAMPLES = 'write it like "latency_p99_ms <= 50" or "latency_p99_ms <= 1.2x baseline"'
 
 
 class Verdict(StrEnum):
@@ -80,9 +69,9 @@ class Objective:
                 none, or gives the worse direction for one that does.
         """
         direction, _, metric = text.strip().rpartition(" ")
-        goal = GOALS.get(direction.strip(), direction.strip())
+        goal = _GOALS.get(direction.strip(), direction.strip())
         preferred = quantity_of(metric, declared).better
-        better = BETTER[preferred] if preferred is not None else ""
+        better = _BETTER[preferred] if preferred is not None else ""
         objective = cls(metric, goal or better or "minimize")
         if not goal and not better:
             raise ConstraintSyntax(
@@ -98,11 +87,11 @@ class Objective:
         return objective
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(METRIC, self.metric):
+        if not re.fullmatch(_METRIC, self.metric):
             raise ConstraintSyntax(
                 f"{self.metric!r} is not a metric name", hint='name one like "energy_j"'
             )
-        if self.goal not in BETTER.values():
+        if self.goal not in _BETTER.values():
             raise ConstraintSyntax(
                 f"an objective cannot {self.goal!r}",
                 hint=f'write "minimize {self.metric}" or "maximize {self.metric}"',
@@ -116,7 +105,7 @@ class Objective:
         """+1 if less is better, -1 if more is: `sign * value` is always minimised."""
         return 1.0 if self.goal == "minimize" else -1.0
 
-    def score(self, shown: Mapping[str, ShownT], context: Context = ANYWHERE) -> ShownT | None:
+    def score(self, shown: Mapping[str, _ShownT], context: Context = ANYWHERE) -> _ShownT | None:
         """Return the value to optimise from a window's estimates, or from true values; None if missing.
 
         The context does not matter to an objective of a single metric.
@@ -148,9 +137,9 @@ class Constraint:
             ConstraintSyntax: the text is anything else, or the limit is one that no value of the metric
                 could keep, or break.
         """
-        match = GRAMMAR.fullmatch(text)
+        match = _GRAMMAR.fullmatch(text)
         if match is None:
-            raise ConstraintSyntax(f"cannot read the constraint {text!r}", hint=EXAMPLES)
+            raise ConstraintSyntax(f"cannot read the constraint {text!r}", hint=_EXAMPLES)
         bound = float(match["bound"])
         if abs(bound) >= ABSURD:
             raise ConstraintSyntax(
@@ -160,9 +149,9 @@ class Constraint:
         return cls(match["metric"], match["op"], bound, match["baseline"] is not None)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(METRIC, self.metric) or self.op not in ("<=", ">="):
+        if not re.fullmatch(_METRIC, self.metric) or self.op not in ("<=", ">="):
             raise ConstraintSyntax(
-                f"cannot read the constraint {self.metric!r} {self.op!r}", hint=EXAMPLES
+                f"cannot read the constraint {self.metric!r} {self.op!r}", hint=_EXAMPLES
             )
         quantity = standard(self.metric)
         signed = not self.relative and (quantity is None or quantity.signed)
@@ -207,9 +196,9 @@ class Limit:
     value: float
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(METRIC, self.metric) or self.op not in ("<=", ">="):
+        if not re.fullmatch(_METRIC, self.metric) or self.op not in ("<=", ">="):
             raise ConstraintSyntax(
-                f"cannot read the limit {self.metric!r} {self.op!r}", hint=EXAMPLES
+                f"cannot read the limit {self.metric!r} {self.op!r}", hint=_EXAMPLES
             )
         if not math.isfinite(self.value):
             raise ConstraintSyntax(f"the limit on {self.metric} cannot be {self.value}")

@@ -18,25 +18,11 @@ from tuner.compat import StrEnum
 from tuner.core.quantities import Finite, Span
 from tuner.errors import InvalidInput, OutOfRange, UnknownKnob
 
-__all__ = [
-    "Condition",
-    "Cost",
-    "Knob",
-    "Part",
-    "Role",
-    "Setting",
-    "SettingKey",
-    "Space",
-    "Value",
-    "render_setting",
-    "setting_key",
-]
-
-ORDERS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+_ORDERS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 )
 """Comparisons of numbers; `==` and `!=` compare any values."""
-WRITTEN = re.compile(r"\s*([^\s<>=!]+)\s*(<=|>=|==|!=|<|>)\s*([^\s<>=!](?:.*\S)?)\s*")
+_WRITTEN = re.compile(r"\s*([^\s<>=!]+)\s*(<=|>=|==|!=|<|>)\s*([^\s<>=!](?:.*\S)?)\s*")
 Value = bool | int | float | str
 Setting = Mapping[str, Value]
 """Knob name to value: one point of the space, device part and workload part together."""
@@ -56,12 +42,12 @@ class Condition:
     value: str
 
     def __post_init__(self) -> None:
-        if self.op in ORDERS and _number(self.value) is None:
+        if self.op in _ORDERS and _number(self.value) is None:
             raise InvalidInput(
                 f"the condition {str(self)!r} compares with {self.value!r}, which is not a number",
                 hint=f"compare with a number, or write {self.knob} == {self.value}",
             )
-        if self.op not in (*ORDERS, "==", "!="):
+        if self.op not in (*_ORDERS, "==", "!="):
             raise InvalidInput(
                 f"a condition cannot compare by {self.op!r}", hint="use < <= > >= == or !="
             )
@@ -69,7 +55,7 @@ class Condition:
     @classmethod
     def parse(cls, text: str) -> Condition:
         """Read a condition such as `workers > 0` or `mode == fast`. Raises InvalidInput."""
-        match = WRITTEN.fullmatch(text)
+        match = _WRITTEN.fullmatch(text)
         if match is None:
             raise InvalidInput(
                 f"cannot read the condition {text.strip()!r}",
@@ -83,8 +69,8 @@ class Condition:
     def holds(self, value: bool | float | str) -> bool:
         """Return whether the condition holds at a value of the other knob; a text has no order."""
         own, other = _number(value), _number(self.value)
-        if self.op in ORDERS:
-            return own is not None and other is not None and ORDERS[self.op](own, other)
+        if self.op in _ORDERS:
+            return own is not None and other is not None and _ORDERS[self.op](own, other)
         same = str(value) == self.value if own is None or other is None else own == other
         if isinstance(value, bool):
             same = str(value).lower() == self.value.lower()

@@ -13,39 +13,15 @@ from tuner.core.estimates import ABSURD, Estimate, refuse_negative
 from tuner.core.plans import Context
 from tuner.core.quantities import Count, Finite, Seconds, Span
 
-__all__ = [
-    "ABSENT",
-    "CounterAndPower",
-    "CounterStep",
-    "DeviceUse",
-    "FAILURES",
-    "FOREIGN_LOAD",
-    "FOREIGN_SHARE",
-    "Fact",
-    "LastObject",
-    "Latencies",
-    "Load",
-    "MOST_VALUES",
-    "Measurement",
-    "OwnRequests",
-    "POWER_PROFILES",
-    "PrintedNumber",
-    "Reading",
-    "Scrapes",
-    "WindowSamples",
-    "WorkloadPlace",
-    "ZoneReads",
-]
-
 FAILURES = "failures"
 """The subject of a note: the failed requests of our load, by reason."""
 FOREIGN_LOAD = "foreign_load"
 """The subject of a note: why the share of other processes on a device is unknown."""
 POWER_PROFILES = "power_profiles"
 """The subject of a note: the vendor's power profiles in force. A hold ends when they change."""
-MOST_LATENCIES = 4_096
+_MOST_LATENCIES = 4_096
 """More latencies become a histogram."""
-BUCKETS = 255
+_BUCKETS = 255
 MOST_VALUES = 6_144
 """The most numbers of a window. As JSON they need less than half of a request, compressed 64 kB at most."""
 ABSENT = -1.0
@@ -165,11 +141,11 @@ class Latencies:
     @classmethod
     def of(cls, each_ms: Sequence[float], together: float = 1.0) -> Latencies:
         """Return single latencies, as a histogram of equal ratios if there are more than 4,096."""
-        if len(each_ms) <= MOST_LATENCIES:
+        if len(each_ms) <= _MOST_LATENCIES:
             return cls(each_ms=tuple(each_ms), together=together)
         least, most = max(min(each_ms), 1e-6), max(max(each_ms), 2e-6)
-        ratio = math.log(most / least) / BUCKETS
-        edges = tuple(dict.fromkeys(least * math.exp(k * ratio) for k in range(BUCKETS)))
+        ratio = math.log(most / least) / _BUCKETS
+        edges = tuple(dict.fromkeys(least * math.exp(k * ratio) for k in range(_BUCKETS)))
         counts = [0] * (len(edges) + 1)
         for one in each_ms:
             counts[bisect_left(edges, one)] += 1

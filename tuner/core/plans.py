@@ -13,21 +13,6 @@ from tuner.core.knobs import Setting, render_setting, setting_key
 from tuner.core.quantities import Boundary, Share
 from tuner.errors import InvalidInput
 
-__all__ = [
-    "ANYWHERE",
-    "CYCLE",
-    "HIGH",
-    "LOW",
-    "NO_TABLE",
-    "Context",
-    "Plan",
-    "Row",
-    "Signal",
-    "refuse_columns",
-    "refuse_hours",
-    "refuse_two_signals",
-]
-
 Context = Mapping[str, float]
 """Values of signals, by name: `arrival_rate_per_s`, `requests_in_system`, `decoding_requests`."""
 

@@ -17,25 +17,6 @@ from tuner.core.studies import Study
 from tuner.core.trials import Trial, TrialState
 from tuner.errors import InvalidInput
 
-__all__ = [
-    "BelievedSetting",
-    "DecidesSteps",
-    "Done",
-    "Explains",
-    "Explanation",
-    "ExploresApart",
-    "FollowsLoad",
-    "KnobSlice",
-    "Past",
-    "Policy",
-    "Prediction",
-    "RefusesStudies",
-    "SaysWhatItHeeds",
-    "Suggestion",
-    "Try",
-    "Wait",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Past:

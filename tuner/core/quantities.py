@@ -16,37 +16,6 @@ from typing import Annotated, Any
 
 from tuner.compat import StrEnum
 
-__all__ = [
-    "Better",
-    "CAPACITY",
-    "Count",
-    "ENERGY",
-    "Finite",
-    "IDLE",
-    "IDLE_UNLOADED",
-    "Joules",
-    "Kind",
-    "LONGEST_S",
-    "Ordinal",
-    "OverDevices",
-    "OverWindows",
-    "POWER",
-    "Priority",
-    "Quantities",
-    "Quantity",
-    "REPEATED",
-    "Range",
-    "STANDARD",
-    "Seconds",
-    "Share",
-    "Span",
-    "UNDECLARED",
-    "Watts",
-    "called",
-    "quantity_of",
-    "standard",
-]
-
 
 class Better(StrEnum):
     """The direction in which a quantity improves."""
@@ -108,7 +77,7 @@ class Quantity:
 Quantities = Mapping[str, Quantity]
 """The quantity of each metric, by its name."""
 UNDECLARED: Quantities = MappingProxyType({})
-UNKNOWN = Quantity("", signed=True)
+_UNKNOWN = Quantity("", signed=True)
 """The quantity of a metric that nobody declared: nothing is assumed about it."""
 ENERGY, POWER, CAPACITY = "energy_j", "power_w", "throughput_per_s"
 """The capacity is the rate at which a workload completes items; each saving is shown beside it."""
@@ -141,8 +110,8 @@ def standard(metric: str) -> Quantity | None:
 
 
 def quantity_of(metric: str, declared: Quantities = UNDECLARED) -> Quantity:
-    """Return the declared quantity of a metric, else the standard one of that name, else `UNKNOWN`."""
-    return declared.get(metric) or standard(metric) or UNKNOWN
+    """Return the declared quantity of a metric, else the standard one of that name, else one of no unit."""
+    return declared.get(metric) or standard(metric) or _UNKNOWN
 
 
 def called(metric: str, declared: Quantities) -> str:
@@ -178,7 +147,7 @@ class Range:
         return _marked({**handler(source), **strict}, {"range": self})
 
 
-class Repeated:
+class _Repeated:
     """The mark of a list in which a text may appear twice, as the lines of a file may."""
 
     def __get_pydantic_core_schema__(
@@ -193,7 +162,7 @@ def _marked(schema: dict[str, Any], mark: dict[str, object]) -> dict[str, Any]:
     return {**schema, "metadata": {**schema.get("metadata", {}), **mark}}
 
 
-REPEATED = Repeated()
+REPEATED = _Repeated()
 LONGEST_S = 10 * 366 * 86_400.0
 """Ten years: the longest time that a message or a file can give for a hold, a lease or a window."""
 Finite = Annotated[float, Range(-1e18, 1e18)]

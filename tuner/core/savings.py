@@ -29,23 +29,10 @@ from tuner.core.studies import Study
 from tuner.core.trials import Trial
 from tuner.moments import when
 
-__all__ = [
-    "BaselineCourse",
-    "BaselinePart",
-    "BaselineShift",
-    "FIRST",
-    "Improvement",
-    "capacity_beside",
-    "capacity_lost",
-    "difference",
-    "improvement",
-    "slower_by",
-]
-
-CAPACITY_LOSS = 0.05
+_CAPACITY_LOSS = 0.05
 """A larger loss of capacity, or growth of a latency without a limit, is reported in the line of the saving:
 our choice."""
-Estimates = Mapping[str, Estimate]
+_Estimates = Mapping[str, Estimate]
 FIRST = 0
 """The number of the first baseline; later measurements have the numbers of their trials."""
 
@@ -104,8 +91,8 @@ def _better(mean: float, doubt: float, baseline: Estimate, other: Estimate) -> E
 
 
 def capacity_lost(
-    baseline: Estimates,
-    best: Estimates,
+    baseline: _Estimates,
+    best: _Estimates,
     requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
@@ -116,18 +103,18 @@ def capacity_lost(
     """
     capacity = called(CAPACITY, declared)
     share = _grown(baseline, best, capacity)
-    if share is None or share >= -CAPACITY_LOSS:
+    if share is None or share >= -_CAPACITY_LOSS:
         return ""
     text = f"{capacity} is {-100 * share:.1f} % lower"
     if capacity in requested:
         return f"{text}, as its constraint allows"
-    constraint = f"{capacity} >= {1.0 - CAPACITY_LOSS:g}x baseline"
+    constraint = f"{capacity} >= {1.0 - _CAPACITY_LOSS:g}x baseline"
     return f'{text}: add the constraint "{constraint}" to keep it'
 
 
 def slower_by(
-    baseline: Estimates,
-    best: Estimates,
+    baseline: _Estimates,
+    best: _Estimates,
     requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
@@ -144,15 +131,15 @@ def slower_by(
         return ""
     grown = {m: _grown(baseline, best, m) or 0.0 for m in sorted(best) if is_latency(m)}
     metric = max(grown, key=lambda m: grown[m], default="")
-    if not metric or grown[metric] <= CAPACITY_LOSS:
+    if not metric or grown[metric] <= _CAPACITY_LOSS:
         return ""
-    constraint = f"{metric} <= {1.0 + CAPACITY_LOSS:g}x baseline"
+    constraint = f"{metric} <= {1.0 + _CAPACITY_LOSS:g}x baseline"
     return f'{metric} is {100 * grown[metric]:.1f} % higher: add the constraint "{constraint}" to keep it'
 
 
 def capacity_beside(
-    baseline: Estimates,
-    best: Estimates,
+    baseline: _Estimates,
+    best: _Estimates,
     requested: Collection[str],
     declared: Quantities = UNDECLARED,
 ) -> str:
@@ -169,7 +156,7 @@ def capacity_beside(
     return f"{capacity} is {grown[1:]} % {'higher' if grown[0] == '+' else 'lower'}"
 
 
-def _grown(baseline: Estimates, best: Estimates, capacity: str) -> float | None:
+def _grown(baseline: _Estimates, best: _Estimates, capacity: str) -> float | None:
     """Return the growth of a metric as a share of the baseline; None if it is unknown."""
     if capacity not in baseline or capacity not in best:
         return None

@@ -13,18 +13,10 @@ from zoneinfo import ZoneInfo
 from tuner.core.quantities import Finite
 from tuner.errors import InvalidInput
 
-__all__ = [
-    "ALL_DAY",
-    "HourRow",
-    "TimeSeries",
-    "parse_hours",
-    "within_hours",
-]
-
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-QUARTER = timedelta(minutes=15)
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_QUARTER = timedelta(minutes=15)
 """In every time zone the hours begin at a quarter of an hour in UTC."""
-LONE_S = 3600.0
+_LONE_S = 3600.0
 """The time, in seconds, for which the only point of a series is in force: an hour."""
 ALL_DAY = "0-24"
 
@@ -47,12 +39,12 @@ class HourRow:
         _check(self.value)
         parse_hours(self.hours)
         for day in self.days:
-            if day not in DAYS:
-                raise InvalidInput(f"days cannot hold {day!r}", hint=f"write {', '.join(DAYS)}")
+            if day not in _DAYS:
+                raise InvalidInput(f"days cannot hold {day!r}", hint=f"write {', '.join(_DAYS)}")
 
     def covers(self, local: datetime) -> bool:
         """Return whether a local time lies in its hours and days."""
-        days = not self.days or DAYS[local.weekday()] in self.days
+        days = not self.days or _DAYS[local.weekday()] in self.days
         return days and _lies_in(self.hours, local.hour)
 
 
@@ -125,19 +117,19 @@ class TimeSeries:
                 if since.timestamp() < at < until.timestamp():
                     yield datetime.fromtimestamp(at, timezone.utc)
             return
-        quarter = QUARTER.total_seconds()
+        quarter = _QUARTER.total_seconds()
         first = (since.timestamp() // quarter + 1.0) * quarter
         opens = datetime.fromtimestamp(first, timezone.utc)
         while opens < until:
             yield opens
-            opens += QUARTER
+            opens += _QUARTER
 
     def _end(self) -> float:
         """Return when the last point ends, in seconds since 1970."""
         if not self.points:
             return 0.0
         last = self.points[-1][0]
-        return last + (last - self.points[-2][0] if len(self.points) > 1 else LONE_S)
+        return last + (last - self.points[-2][0] if len(self.points) > 1 else _LONE_S)
 
     def _point(self, at: float) -> float | None:
         """Return the value of the point in force at a time in seconds since 1970; None outside them."""

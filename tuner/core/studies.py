@@ -23,28 +23,8 @@ from tuner.core.series import ALL_DAY, parse_hours
 from tuner.core.trials import ACTIVE, EDGES, HELD, PLANNED, Phase
 from tuner.errors import InvalidInput
 
-__all__ = [
-    "Exploration",
-    "MOST_WINDOWS",
-    "MaintenanceWindow",
-    "Mode",
-    "PARTS",
-    "Requested",
-    "Revision",
-    "Safety",
-    "Situation",
-    "Study",
-    "StudyStamp",
-    "Terms",
-    "Transfer",
-    "UnreadableStudy",
-    "Written",
-    "request_fields",
-    "requested",
-]
-
-LONGEST_WINDOW_H = 7 * 24.0
-MOST_CONTROL = 0.2
+_LONGEST_WINDOW_H = 7 * 24.0
+_MOST_CONTROL = 0.2
 """The greatest share of control windows: our choice. More would cost too much of the hold's saving."""
 MOST_WINDOWS = 6.0
 """A window is extended up to this many times its length if no greatest length is given."""
@@ -62,10 +42,10 @@ class MaintenanceWindow:
     hours: float
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.hours <= LONGEST_WINDOW_H:
+        if not 0.0 < self.hours <= _LONGEST_WINDOW_H:
             raise InvalidInput(
                 f"hours cannot be {self.hours:g}",
-                hint=f"give more than 0, and at most {LONGEST_WINDOW_H:g} (a week)",
+                hint=f"give more than 0, and at most {_LONGEST_WINDOW_H:g} (a week)",
             )
 
 
@@ -216,10 +196,10 @@ class Terms:
                         f"a continuous study cannot {phrase}",
                         hint="leave it out, or choose the mode `search`",
                     )
-        if not 0.0 <= self.control_share <= MOST_CONTROL:
+        if not 0.0 <= self.control_share <= _MOST_CONTROL:
             raise InvalidInput(
                 f"control_share cannot be {self.control_share:g}",
-                hint=f"give 0 (none) to {MOST_CONTROL:g} of the held windows; 0.02 is one in 50",
+                hint=f"give 0 (none) to {_MOST_CONTROL:g} of the held windows; 0.02 is one in 50",
             )
         parse_hours(self.control_hours, "control_hours")
         if self.energy_share is not None and not 0.0 < self.energy_share <= 1.0:

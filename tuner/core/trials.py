@@ -20,23 +20,6 @@ from tuner.core.measurements import Measurement
 from tuner.core.plans import Context, Plan
 from tuner.core.quantities import UNDECLARED, OverDevices, Quantities, quantity_of
 
-__all__ = [
-    "ACTIVE",
-    "EDGES",
-    "HELD",
-    "Lease",
-    "NO_ANSWER",
-    "Outcome",
-    "PLANNED",
-    "Phase",
-    "Report",
-    "Trial",
-    "TrialCare",
-    "TrialState",
-    "merged",
-    "merged_estimate",
-]
-
 NO_ANSWER = "does not answer after its restart"
 """Part of the reason of a failed trial: its workload was restarted and did not serve."""
 
@@ -329,7 +312,7 @@ class TrialCare:
         )
 
 
-GRAVEST_FIRST: tuple[TrialState, ...] = (
+_GRAVEST_FIRST: tuple[TrialState, ...] = (
     TrialState.FAILED,
     TrialState.ABORTED,
     TrialState.CONTAMINATED,
@@ -347,7 +330,7 @@ def merged(outcomes: Sequence[Outcome], declared: Quantities = UNDECLARED) -> Ou
     """
     if len(outcomes) == 1:
         return outcomes[0]
-    gravest = min(outcomes, key=lambda o: GRAVEST_FIRST.index(o.state))
+    gravest = min(outcomes, key=lambda o: _GRAVEST_FIRST.index(o.state))
     broken = next((o.broke for o in outcomes if o.broke is not None), None)
     windows = [o.measurement for o in outcomes if o.measurement is not None]
     complete = len(windows) == len(outcomes)

@@ -30,25 +30,8 @@ from tuner.core.measurements import (
 )
 from tuner.core.quantities import ENERGY, POWER, UNDECLARED, Quantities, called, quantity_of
 
-__all__ = [
-    "HeldRange",
-    "NUMBER",
-    "ONE_WITNESS",
-    "ROUND_OF",
-    "RULES",
-    "ReportedWindow",
-    "RuleFinding",
-    "RuleResult",
-    "demand",
-    "implausible",
-    "in_words",
-    "judged",
-    "mirrored",
-    "not_compared",
-]
-
-AGAIN = "measure again; if it repeats, run `jouletune doctor`"
-RANGES: Mapping[str, tuple[float, float]] = {
+_AGAIN = "measure again; if it repeats, run `jouletune doctor`"
+_RANGES: Mapping[str, tuple[float, float]] = {
     "J": (1e-12, 1e12),
     "W": (1e-6, 1e9),
     "ms": (0.0, 1e11),
@@ -58,15 +41,15 @@ RANGES: Mapping[str, tuple[float, float]] = {
 """The least and the greatest plausible value by unit, our choice: an energy from 1 pJ an item to 1 TJ, a
 power from 1 µW to 1 GW, a time up to three years. An energy or power of 0 is from a meter that stands
 still; a part of one, such as the energy of waiting, may be 0."""
-SMALLEST, LARGEST = 1e-30, 1e30
+_SMALLEST, _LARGEST = 1e-30, 1e30
 """The least and the greatest magnitude of a number of any other unit. Every estimate and standard error is
-0 or at least `SMALLEST`."""
-LONGEST_S = 30.0 * 86400.0
+0 or at least `_SMALLEST`."""
+_LONGEST_S = 30.0 * 86400.0
 """The greatest length of a window, and of its overhead, in seconds: our choice."""
-CONSISTENT = 3.0
+_CONSISTENT = 3.0
 """The greatest factor between energy × items and power × seconds of one meter: our choice. Correct windows
 differ by the batches at their ends."""
-TIMES_SHOWN = 3.0
+_TIMES_SHOWN = 3.0
 """The greatest factor by which a held window's rate and power exceed the range of the trials: our
 choice."""
 ONE_WITNESS = "one_witness"
@@ -82,17 +65,17 @@ STEP_S = 0.3
 """The greatest time from a window's end to a step of the counter; a counter steps every 0.1 s."""
 STILL_S = 1.0
 """A counter that has not changed for this time in seconds, ten of its steps, does not count."""
-LEAST_LOOKS = 5
+_LEAST_LOOKS = 5
 """The least number of looks at a device that can show that it was idle."""
-LEAST_READS = 2
+_LEAST_READS = 2
 """The least number of readings at which two counters must agree before they count as one."""
 REPORT_S = 1.0
 """The greatest age of the counters that a service reports, in seconds."""
 ROUND_OF = 8
 """Connections opened at once: four workers that count apart agree by chance once in 16,000 times."""
-SHORTEN = 120
+_SHORTEN = 120
 _UNITS = ("ms", "s", "J", "W", "%")
-TOGETHER = (
+_TOGETHER = (
     "let its processes count together (PROMETHEUS_MULTIPROC_DIR for Python's prometheus_client), run one "
     "worker, or measure by a [log]"
 )
@@ -117,7 +100,7 @@ class RuleFinding:
     rule: str = ""
 
 
-def contradiction(why: str, hint: str = AGAIN) -> RuleFinding:
+def contradiction(why: str, hint: str = _AGAIN) -> RuleFinding:
     """Return a contradiction with its reason; agreement if `why` is empty."""
     return RuleFinding(RuleResult.CONTRADICTED, why, hint) if why else RuleFinding()
 
@@ -152,14 +135,14 @@ def lengths(one: ReportedWindow) -> RuleFinding:
     """Can a window be so long?
 
     Witnesses: its seconds; the calendar
-    Tolerance: {LONGEST_S:.0f} s
+    Tolerance: {_LONGEST_S:.0f} s
     Source: ours
     Result: no measurement; at the tuner contaminated
     """
     window = one.window
     for name, length_s in (("seconds", window.seconds), ("overhead_s", window.overhead_s)):
-        if length_s > LONGEST_S:
-            return contradiction(f"{name} is {length_s:.4g} s, beyond {LONGEST_S:.4g} s")
+        if length_s > _LONGEST_S:
+            return contradiction(f"{name} is {length_s:.4g} s, beyond {_LONGEST_S:.4g} s")
     return contradiction(
         f"the foreign share is {window.foreign:.4g}, beyond 1" if window.foreign > 1.0 else ""
     )
@@ -169,7 +152,7 @@ def ranges(one: ReportedWindow) -> RuleFinding:
     """Can a quantity of this unit be so large or small?
 
     Witnesses: each estimate; the range of its unit
-    Tolerance: least and most by unit: {RANGES}; else {LARGEST:g}
+    Tolerance: least and most by unit: {_RANGES}; else {_LARGEST:g}
     Source: ours
     Result: no measurement; at the tuner contaminated
     """
@@ -182,7 +165,7 @@ def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
     quantity = quantity_of(name, declared)
     unit = "" if quantity.unit in ("", "1") else f" {quantity.unit}"
     mean, doubt = estimate.mean, estimate.stderr
-    least, most = RANGES.get(quantity.unit, (-LARGEST, LARGEST))
+    least, most = _RANGES.get(quantity.unit, (-_LARGEST, _LARGEST))
     if quantity.signed and least >= 0.0:
         least = -most
     unmoved = quantity.of_energy and mean <= 0.0
@@ -190,7 +173,7 @@ def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
         return f"{name} is {mean:.4g}{unit}, below {max(least, 0.0):.4g}{unit}"
     if mean > most or doubt > most:
         return f"{name} is {mean:.4g} ± {doubt:.4g}{unit}, beyond {most:.4g}{unit}"
-    if any(0.0 < abs(x) < SMALLEST for x in (mean, doubt)):
+    if any(0.0 < abs(x) < _SMALLEST for x in (mean, doubt)):
         return f"{name} is {mean:.4g} ± {doubt:.4g}{unit}: closer to 0 than any meter can measure"
     return ""
 
@@ -199,7 +182,7 @@ def energy_beside_power(one: ReportedWindow) -> RuleFinding:
     """Do energy and power of a window fit each other?
 
     Witnesses: energy × items; power × seconds
-    Tolerance: a factor of {CONSISTENT:g}
+    Tolerance: a factor of {_CONSISTENT:g}
     Source: ours
     Result: no measurement; at the tuner contaminated
     """
@@ -214,10 +197,10 @@ def energy_beside_power(one: ReportedWindow) -> RuleFinding:
     if not (items := window.load.completed):
         return unjudged("the windows do not report their items")
     by_item, by_time = energy.mean * items, power.mean * window.seconds
-    apart = not by_time / CONSISTENT <= by_item <= CONSISTENT * by_time
+    apart = not by_time / _CONSISTENT <= by_item <= _CONSISTENT * by_time
     return contradiction(
         f"{names[0]} × {items} items is {by_item:.4g} J, {names[1]} × {window.seconds:.4g} s is "
-        f"{by_time:.4g} J: more than {CONSISTENT:g} times apart"
+        f"{by_time:.4g} J: more than {_CONSISTENT:g} times apart"
         if apart
         else ""
     )
@@ -268,11 +251,11 @@ def within_trials(one: HeldClaim) -> RuleFinding:
     """Does a held window lie near its study's trials?
 
     Witnesses: its rate and power; those of the trials
-    Tolerance: a factor of {TIMES_SHOWN:g}
+    Tolerance: a factor of {_TIMES_SHOWN:g}
     Source: ours
     Result: at the tuner: kept, and not billed
     """
-    rate, most, limit = one.completed / one.seconds, one.shown.most_rate_per_s, TIMES_SHOWN
+    rate, most, limit = one.completed / one.seconds, one.shown.most_rate_per_s, _TIMES_SHOWN
     drawn, (least_w, most_w), why = rate * one.energy_j, one.shown.power_w, ""
     if rate > limit * most:
         why = f"{rate:.4g} items/s, its trials measured at most {most:.4g}"
@@ -347,7 +330,7 @@ def zones_apart(one: ZoneReads) -> RuleFinding:
     """Do two RAPL zones of one kind count apart?
 
     Witnesses: the counter of each die
-    Tolerance: none: at {LEAST_READS} and more readings, the second lies between two of the first
+    Tolerance: none: at {_LEAST_READS} and more readings, the second lies between two of the first
     Source: codecarbon issues 1274 and 1379; raplcap issue 9: those of a Cascade Lake-AP do count apart
     Result: a mirrored zone is counted once, and the window notes it
     """
@@ -359,14 +342,14 @@ def mirrored(one: ZoneReads) -> bool:
     """Return whether two zones show the same counter, at readings between which it moved."""
     ring = one.range_uj + 1
     within = ((b - a) % ring <= (again - a) % ring for a, b, again in one.reads)
-    return len({a for a, _, _ in one.reads}) >= LEAST_READS and all(within)
+    return len({a for a, _, _ in one.reads}) >= _LEAST_READS and all(within)
 
 
 def workload_here(one: WorkloadPlace) -> RuleFinding:
     """Does the workload compute on the measured device?
 
     Witnesses: NVML's processes of every GPU; the device's utilisation beside the items served
-    Tolerance: none; without a process, a device is idle after {LEAST_LOOKS} looks without work
+    Tolerance: none; without a process, a device is idle after {_LEAST_LOOKS} looks without work
     Source: CUDA C++ Programming Guide: CUDA_DEVICE_ORDER
     Result: no measurement, with the right device; a further device of the workload is noted
     """
@@ -386,7 +369,7 @@ def workload_here(one: WorkloadPlace) -> RuleFinding:
     if why:
         return unjudged(why)
     looks = min(use.looks for use in one.uses)
-    if not one.whole or looks < LEAST_LOOKS or any(use.busy for use in one.uses):
+    if not one.whole or looks < _LEAST_LOOKS or any(use.busy for use in one.uses):
         return unjudged("NVML lists no process of the workload")
     return contradiction(
         f"{' and '.join(use.name for use in one.uses)} had no process and no work in {looks} looks "
@@ -412,7 +395,7 @@ def own_requests(one: OwnRequests) -> RuleFinding:
         f"{one.completed:.0f}: it does not count all of them"
         if fewer
         else "",
-        TOGETHER,
+        _TOGETHER,
     )
 
 
@@ -428,15 +411,15 @@ def one_counter(one: Scrapes) -> RuleFinding:
     """
     if len(one.started) > 1:
         why = f"{len(one.started)} processes with counters of their own answer {one.url}"
-        return contradiction(f"{why}: their start times differ", TOGETHER)
+        return contradiction(f"{why}: their start times differ", _TOGETHER)
     for name, most, least in _fallen(one.rounds):
         why = f"several counters answer {one.url}: one connection showed {name} at {most:g}"
-        return contradiction(f"{why}, a later one at {least:g}", TOGETHER)
+        return contradiction(f"{why}, a later one at {least:g}", _TOGETHER)
     if one.why and one.processes > 1:
         why = (
             f"{one.processes} processes listen at {one.url}, and their counters cannot be compared"
         )
-        return contradiction(f"{why}: {one.why}", TOGETHER)
+        return contradiction(f"{why}: {one.why}", _TOGETHER)
     return unjudged(f"{one.url}: {one.why}") if one.why else RuleFinding()
 
 
@@ -495,7 +478,7 @@ def whole_number(one: PrintedNumber) -> RuleFinding:
     Source: Python: float(), which takes signs, exponents and nan
     Result: no measurement, with the line
     """
-    line = f"{one.before}{one.text}{one.after}".strip()[-SHORTEN:]
+    line = f"{one.before}{one.text}{one.after}".strip()[-_SHORTEN:]
     more = None if one.delimited else _SEPARATED.match(one.after)
     unit = None if one.delimited else _UNIT.match(one.after)
     ends = _ENDS_INSIDE.match(one.after) or _HEXADECIMAL.match(one.text + one.after)
@@ -510,7 +493,7 @@ def whole_number(one: PrintedNumber) -> RuleFinding:
             f"let it match the unit that it is declared in, like ({NUMBER}){unit[0]}",
         )
     return contradiction(
-        f"after {line!r} comes {one.later[:SHORTEN]!r}, which has no whole number there"
+        f"after {line!r} comes {one.later[:_SHORTEN]!r}, which has no whole number there"
         if one.later
         else "",
         f"let the program end with a number that its group matches, like ({NUMBER})",
@@ -535,7 +518,7 @@ def last_object(one: LastObject) -> RuleFinding:
     Source: RFC 8259
     Result: no measurement
     """
-    why = f"the last line that begins a JSON object is cut or broken: {one.line[-SHORTEN:]!r}"
+    why = f"the last line that begins a JSON object is cut or broken: {one.line[-_SHORTEN:]!r}"
     return contradiction(f"{why} ({one.broken})" if one.broken else "", "let it write whole lines")
 
 

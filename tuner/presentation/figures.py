@@ -6,22 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tuner.core import UNDECLARED, Estimate, Quantities, Setting, quantity_of
-from tuner.verify import amount, duration, fitting, percent
-
-__all__ = [
-    "THE_BASELINE",
-    "ShownUnit",
-    "amount",
-    "change",
-    "duration",
-    "figure",
-    "how_many",
-    "joined",
-    "percent",
-    "scale_of",
-    "scaled",
-    "shown",
-]
+from tuner.verify import amount as amount
+from tuner.verify import duration as duration
+from tuner.verify import fitting
+from tuner.verify import percent as percent
 
 THE_BASELINE = "the baseline"
 
