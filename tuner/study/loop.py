@@ -171,6 +171,7 @@ class Loop:
         if last is not None and last.holds_for(mark, key, self.monotonic()):
             return last.answer
         answer = self._order(device, poll, news)
+        self.presence.note_hold(device, answer.window_s if isinstance(answer, HoldOrder) else 0.0)
         self._answered.pop(device, None)
         if isinstance(answer, HoldOrder | Release):
             until = self.monotonic() + self._trusted_s(answer)

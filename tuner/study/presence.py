@@ -43,6 +43,7 @@ class Presence:
         self._agents: defaultdict[str, list[str]] = defaultdict(list)
         self._last_heard: dict[str, tuple[float, datetime]] = {}
         self._due: dict[str, float] = {}
+        self._held_window_s: dict[str, float] = {}
         self._expected: dict[str, float] = {}
         self._stored_before: dict[str, datetime] = {}
         self._stored: dict[str, datetime] = {}
@@ -147,6 +148,10 @@ class Presence:
             self._due[device] = self._monotonic() + wait_s
             self._unstored.add(device)
 
+    def note_hold(self, device: str, window_s: float) -> None:
+        """Note how long a device measures without contact while it holds; 0 if it does not hold."""
+        self._held_window_s[device] = window_s
+
     def sent_away(self) -> None:
         """Note that some agent was instructed to return later: any may be silent for that long."""
         self._sent_away_s = self._monotonic()
@@ -175,7 +180,8 @@ class Presence:
 
         While a held window is measured, an agent makes no contact.
         """
-        silence_s = self._lease_s + (owner.terms.window_s if owner is not None else 0.0)
+        window_s = owner.terms.window_s if owner is not None else 0.0
+        silence_s = self._lease_s + max(window_s, self._held_window_s.get(device.id, 0.0))
         due = self._due.get(device.id)
         if due is not None and self._monotonic() - due <= silence_s:
             return True
@@ -244,7 +250,8 @@ class Presence:
                 silent.append(device)
         window_s = windows_s(silent) if silent else {}
         for device in silent:
-            if not is_online(device, lease_s + window_s.get(device, 0.0)):
+            longest_s = max(window_s.get(device, 0.0), self._held_window_s.get(device, 0.0))
+            if not is_online(device, lease_s + longest_s):
                 self._away.add(device)
                 changes.append((device, False))
         return changes
@@ -262,6 +269,7 @@ class Presence:
         with self._lock:
             self._last_heard.pop(device, None)
             self._due.pop(device, None)
+            self._held_window_s.pop(device, None)
             self._stored.pop(device, None)
             self._read.pop(device, None)
             self._expected.pop(device, None)

@@ -9,10 +9,10 @@ import pytest
 
 from db import Store
 from db.sql.devices import Devices
-from tests.builders import START, Time, applied, device, policies, setting, study
+from tests.builders import START, Time, applied, device, policies, setting, study, window
 from tests.errors import raised
 from tests.stores import memory_store
-from tuner.core import Conflict, DeviceBusy, NotFound, Phase, Plan, Space
+from tuner.core import Conflict, DeviceBusy, NotFound, Outcome, Phase, Plan, Space, TrialState
 from tuner.presentation.standing import device_status, standing
 from tuner.service.clock.schedule import Maintenance, expect
 from tuner.service.fleet import FleetOverview
@@ -20,7 +20,15 @@ from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
 from tuner.study.presence import KEEP_S, MOST_AGAIN_S
-from tuner.wire import LONGEST_POLL_S, ONLY_OBSERVED, Assignment, Change, Poll, Renewal
+from tuner.wire import (
+    LONGEST_POLL_S,
+    ONLY_OBSERVED,
+    Assignment,
+    Change,
+    HoldOrder,
+    Poll,
+    Renewal,
+)
 
 
 @dataclass
@@ -136,6 +144,23 @@ def test_a_holding_agent_may_be_silent_for_a_window(office: Office) -> None:
     assert office.verbs.study("s1").offline == ()
     office.passes(1.0)
     assert office.verbs.study("s1").offline == ("sim",)
+
+
+def test_a_holding_agent_may_be_silent_for_its_longer_windows(office: Office) -> None:
+    held = study(Phase.HOLDING, plan=Plan.single(setting(600)))
+    office.store.studies.add(held, "ann", "created")
+    trials, rare = office.store.trials, window(rate=0.05, seconds=60.0)
+    begun = trials.begin(held.id, setting(600), Phase.CONFIRMING, "", START)
+    ended = Outcome(state=TrialState.COMPLETED, measurement=rare)
+    trials.end(held.id, begun.number, ended, START)
+    order = office.poll()
+    assert isinstance(order, HoldOrder) and order.window_s > held.terms.window_s
+    office.passes(office.loop.lease_s + order.window_s)
+    assert office.verbs.study("s1").offline == ()
+    assert office.loop.presence.turned(office.store.studies.windows_s) == []
+    office.passes(1.0)
+    assert office.verbs.study("s1").offline == ("sim",)
+    assert office.loop.presence.turned(office.store.studies.windows_s) == [("sim", False)]
 
 
 def test_a_stopped_study_misses_no_device(office: Office) -> None:
