@@ -148,16 +148,11 @@ class Tried:
     def run_smoke(self) -> dict[str, Any]:
         """Run the smoke test with the installed commands, beside the services."""
         source = "/root/source/tests"
-        frozen = f"{source}/frozen/0.2.0/sqlite.sql"
-        command = (
-            "python3",
-            f"{source}/release/smoke.py",
-            "/opt/jouletune/current/bin",
-            "/root/work",
-        )
-        site = "opt/jouletune/current/lib/python3.*/site-packages"
-        (noted,) = self.machine.root.glob(f"{site}/tuner/commit.txt")
-        output = self.machine.run(*command, frozen, noted.read_text().strip())
+        current = "opt/jouletune/current"
+        where = (f"/{current}/bin", "/root/work", f"{source}/frozen/0.2.0/sqlite.sql")
+        (noted,) = self.machine.root.glob(f"{current}/lib/python3.*/site-packages/tuner/commit.txt")
+        commit = noted.read_text().strip()
+        output = self.machine.run("python3", f"{source}/release/smoke.py", *where, commit)
         return {"steps": json.loads(output.splitlines()[-1])}
 
     def refuse_downgrade(self) -> dict[str, Any]:

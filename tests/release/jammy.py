@@ -117,17 +117,8 @@ def prepared(kept: Path) -> Path:
     except SystemExit as error:
         raise CannotRun(str(error)) from None
     needs = tomllib.loads((SOURCE / "pyproject.toml").read_text())["build-system"]["requires"]
-    must(
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--no-deps",
-        "-d",
-        str(whole / "wheels"),
-        *needs,
-    )
+    pip = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d")
+    must(*pip, str(whole / "wheels"), *needs)
     return whole
 
 
