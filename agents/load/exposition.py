@@ -20,6 +20,10 @@ ANSWER_S = 10.0
 ACCEPT = "text/plain;version=0.0.4, */*;q=0.1"
 """Without this header some programs (Quarkus, client_java) answer in OpenMetrics, with exemplars."""
 EXEMPLAR = re.compile(r" # \{.*$")
+LINE_ENDS = re.compile(r"[\r\n]+")
+"""Not `str.splitlines`: a label's value may have other ends of lines, such as U+2028."""
+TYPE = re.compile(r"^#[ \t]*TYPE[ \t]+(\S+)[ \t]+(\S+)\s*$", re.MULTILINE)
+UNTYPED = ("untyped", "unknown")
 SUFFIXES = ("_bucket", "_count", "_sum", "_total", "")
 
 Labels = Mapping[str, str]
@@ -53,18 +57,36 @@ def scrape(client: httpx2.Client, url: str, names: Collection[str]) -> Samples:
 def parse(text: str, names: Collection[str], where: str) -> Samples:
     """Return the samples of the named metrics in a text. Raises MeasurementError: it cannot be parsed."""
     sample_names = {name + suffix for name in names for suffix in SUFFIXES}
-    lines = [EXEMPLAR.sub("", ln) for ln in text.splitlines() if _name(ln) in sample_names]
+    lines = [EXEMPLAR.sub("", ln) for ln in LINE_ENDS.split(text) if _name(ln) in sample_names]
     try:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))
     except ValueError as error:
         raise MeasurementError(f"{where} is not Prometheus text: {error}") from None
-    types = dict(re.findall(r"^# TYPE (\S+) (\S+)\s*$", text, re.MULTILINE))
+    types = dict(TYPE.findall(text))
     return Samples((sample for family in families for sample in family.samples), types, where)
 
 
 def declared(text: str, kind: str) -> list[str]:
-    """Return the names of the metrics for which a text declares a type, like `histogram` or `counter`."""
-    return re.findall(rf"^# TYPE (\S+) {kind}\s*$", text, re.MULTILINE)
+    """Return the names of the metrics of a type, like `histogram` or `counter`.
+
+    Some libraries (VictoriaMetrics/metrics, jmx_exporter) declare no type or `untyped`. Such a metric is a
+    histogram if it has buckets; otherwise it may be a counter or a gauge.
+    """
+    types = dict(TYPE.findall(text))
+    typed = [name for name, given in types.items() if given == kind]
+    known = {
+        name + suffix
+        for name, given in types.items()
+        for suffix in SUFFIXES
+        if given not in UNTYPED
+    }
+    names = dict.fromkeys(
+        _name(line) for line in LINE_ENDS.split(text) if line[:1] not in ("", "#")
+    )
+    shown = [name for name in names if name and name not in known]
+    if kind == "histogram":
+        return typed + [n.removesuffix("_bucket") for n in shown if n.endswith("_bucket")]
+    return typed + [name for name in shown if not name.endswith("_bucket")]
 
 
 def counter(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:

@@ -321,7 +321,7 @@ class Service:
             return f"systemd counts no CPU time of {self._config.name} (set CPUAccounting=yes)"
         if not self._config.cpu_time:
             return f"cpu_time = false in the file of {self._config.name}, and it has no [process]"
-        return f"{self._config.name} has no counter {CPU} (with its # TYPE), and has no [process]"
+        return f"{self._config.name} has no counter {CPU}, and has no [process]"
 
 
 def _process(config: ProcessConfig | None) -> ServiceProcess | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPException
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from agents.host.http.local_http import MOST_ANSWER_BYTES
 from agents.host.processes.process_table import ProcessTable
@@ -60,6 +60,7 @@ class ConnectionsWindow(OpenWindow):
         Raises OSError, HTTPException, MeasurementError.
         """
         parts = urlsplit(url)
+        asked = urlunsplit(("", "", parts.path, parts.query, ""))
         with ExitStack() as opened:
             lines = [
                 opened.enter_context(closing(HTTPConnection(parts.hostname or "", parts.port)))
@@ -70,7 +71,7 @@ class ConnectionsWindow(OpenWindow):
                 line.connect()
                 self._clock.sleep(APART_S)
             for line in lines:
-                line.request("GET", parts.path, headers={"Accept": ACCEPT, "Connection": "close"})
+                line.request("GET", asked, headers={"Accept": ACCEPT, "Connection": "close"})
             for line in lines:
                 line.sock.settimeout(self._left(until))
                 answer = opened.enter_context(closing(line.getresponse()))

@@ -174,7 +174,7 @@ class Exposition:
 
     def started(self) -> str:
         """Return the service's start time as it reports it. Raises ActuationError, DeviceLost."""
-        return _started(self._text())
+        return self._started(self._text())
 
     def started_s(self) -> float | None:
         """Return the service's start time in s since 1970; None if it is not reported.
@@ -183,7 +183,7 @@ class Exposition:
             ActuationError, DeviceLost: it does not answer.
         """
         try:
-            return float(self.started().rpartition(" ")[2])
+            return float(self.started())
         except ValueError:
             return None
 
@@ -196,7 +196,13 @@ class Exposition:
         load, text = self._exported.load, self._text()
         with reraised(ActuationError, MeasurementError):
             value = gauge(parse(text, (load.name,), self.url), load.name, load.keep)
-        return value, _started(text)
+        return value, self._started(text)
+
+    def _started(self, text: str) -> str:
+        """Return the start time in a text in s since 1970; empty without one. Raises ActuationError."""
+        with reraised(ActuationError, MeasurementError):
+            samples = parse(text, (STARTED,), self.url)
+        return next((repr(one.value) for one in samples), "")
 
     def _text(self) -> str:
         """Return the text. Raises ActuationError, DeviceLost."""
@@ -239,12 +245,6 @@ def _in_ms(samples: Samples, series: Series) -> Histogram:
     """Return a histogram with its edges in ms."""
     buckets = histogram(samples, series.name, series.keep)
     return Histogram(tuple(edge * series.unit_ms for edge in buckets.edges), buckets.counts)
-
-
-def _started(text: str) -> str:
-    """Return the line with the start time; empty without one."""
-    names = (f"{STARTED} ", f"{STARTED}{{")
-    return next((line for line in text.splitlines() if line.startswith(names)), "")
 
 
 def _parts(samples: Samples, ratio: ExportedRatio) -> dict[str, tuple[float, float]]:

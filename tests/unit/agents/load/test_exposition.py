@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.load.exposition import Histogram, counter, gauge, histogram, parse, scrape
+from agents.load.exposition import (
+    Histogram,
+    counter,
+    declared,
+    gauge,
+    histogram,
+    parse,
+    scrape,
+)
 from tests.errors import raised
 from tuner.core import MeasurementError
 
@@ -197,3 +205,24 @@ def test_a_missing_counter_is_not_zero() -> None:
 
 def test_a_declared_counter_without_a_series_yet_is_at_zero() -> None:
     assert counter(parse(BESIDE, ["fails"], "here"), "fails", all_of) == 0.0
+
+
+UNTYPED = """# HELP work_seconds how long
+work_seconds_bucket{path="a\u2028b",le="0.1"} 3 1700000000123
+work_seconds_bucket{path="a\u2028b",le="+Inf"} 4 1700000000123
+work_seconds_count 4
+#  TYPE  sent\tuntyped
+sent 40
+#  TYPE  depth\tgauge
+depth 2
+"""
+
+
+def test_metrics_without_a_type_are_what_they_can_be() -> None:
+    """As of VictoriaMetrics/metrics, which declares no types, and of jmx_exporter."""
+    assert declared(UNTYPED, "histogram") == ["work_seconds"]
+    assert declared(UNTYPED, "counter") == ["work_seconds_count", "sent"]
+    assert "depth" in declared(UNTYPED, "gauge") and "depth" not in declared(UNTYPED, "counter")
+    samples = parse(UNTYPED, ["work_seconds", "sent"], "here")
+    assert histogram(samples, "work_seconds", all_of).counts == (3, 1)
+    assert counter(samples, "sent", all_of) == 40.0

@@ -59,7 +59,8 @@ batch = int(sys.argv[1].removeprefix("--batch="))
 assert sys.argv[2] == "{left} alone", sys.argv
 print("loss=9.0")
 print("loss=0.25")
-print(json.dumps({"rows": 100, "scores": {"accuracy": 0.5 + batch / 1000}}))
+shown = {"text": "a\u2028b", "rows": 100, "scores": {"accuracy": 0.5 + batch / 1000}}
+print("99 %", json.dumps(shown, ensure_ascii=False), sep="\\r")
 print("{ not JSON")
 print(os.environ["THREADS"], os.getcwd(), file=sys.stderr)
 """
