@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.actuator.device import Peer
 from agents.actuator.driver import Value
 from agents.actuator.journal import RestoreJournal
 from agents.devices.fake import knobs as fake
-from tests.actuation import Direct, DirectHand, actuator_of
+from tests.actuation import DirectHand
+from tests.chaos.fault_scenes import Count, FaultScene, Requests, failed_everywhere, told
 from tests.chaos.faults import Faults, full
 from tests.chaos.theatre import (
-    BOOT,
     CAP,
     CEILING_HELD,
     CEILING_TRIED,
@@ -26,12 +24,7 @@ from tests.chaos.theatre import (
     TRIED_NEXT,
     Theatre,
 )
-from tuner.errors import ActuationError, DeviceLost, TuningError
-
-Count = Callable[[str, int, int], None]
-PEER = Peer(1, 1, 7)
-LATER_S = 120.0
-"""Longer than any wait before the actuator tries again."""
+from tuner.errors import ActuationError, DeviceLost
 
 
 class FaultyDisk(RestoreJournal):
@@ -149,81 +142,27 @@ class FaultyHand(DirectHand):
         return await self._wrong(what, do)
 
 
-class Stage:
-    """An actuator whose disk or driver fails at the chosen point, and a settable clock."""
+class Stage(FaultScene):
+    """Two trials around a hold, then the release."""
 
-    def __init__(self, theatre: Theatre, faults: Faults, wrong: Wrong | None) -> None:
-        self.theatre = theatre
-        self.faults = faults
-        self.wrong = wrong
-        self.now = 0.0
-        self.actuator = self.started()
+    uuid, tried = GPU, TRIED
+    requests: Requests = (
+        ("acquire", (5.0,)),
+        ("apply", (TRIED,)),
+        ("renew", (5.0,)),
+        ("hold", (HELD, 1000.0)),
+        ("acquire", (5.0,)),
+        ("apply", (TRIED_NEXT,)),
+        ("hold", (HELD, 1000.0)),
+        ("release", ()),
+    )
 
-    def started(self) -> Direct:
-        """Return a started actuator: its journal is replayed, its grants are made."""
-        disk = RestoreJournal(self.theatre.journal)
-        if self.wrong is None:
-            disk = FaultyDisk(self.faults, self.theatre.journal)
-        hand = FaultyHand(self.theatre.hardware, self.faults, self.wrong)
-        made = actuator_of(self.theatre.config, lambda: hand, disk, BOOT, lambda: self.now)
-        actuator = Direct(made)
-        actuator.replay()
-        return actuator
+    def hand(self) -> FaultyHand:
+        return FaultyHand(self.theatre.hardware, self.faults, self.kind)
 
-    def play(self) -> None:
-        """Request two trials around a hold, then the release; refusals are ignored."""
-        requests: tuple[tuple[str, Any], ...] = (
-            ("acquire", (5.0,)),
-            ("apply", (TRIED,)),
-            ("renew", (5.0,)),
-            ("hold", (HELD, 1000.0)),
-            ("acquire", (5.0,)),
-            ("apply", (TRIED_NEXT,)),
-            ("hold", (HELD, 1000.0)),
-            ("release", ()),
-        )
-        for verb, details in requests:
-            with suppress(Exception):  # as whoever answers a peer contains it
-                getattr(self.actuator, verb)(PEER, GPU, *details)
-        self.actuator.gone(PEER)
-
-    def cool(self) -> None:
-        """End the hardware's own change, which is no fault."""
-
-    def settle(self) -> None:
-        """Let time pass, and run the actuator's periodic tasks."""
-        for _ in range(3):
-            self.now += LATER_S
-            self.actuator.tick()
-
-    def usable(self) -> str:
-        """Return why the device is not usable as before; empty if it is."""
-        try:
-            self.actuator.acquire(PEER, GPU, 5.0)
-            self.actuator.apply(PEER, GPU, TRIED)
-            self.actuator.release(PEER, GPU)
-        except TuningError as error:
-            return f"not usable: {error}"
-        return ""
-
-
-def point(stage: Stage, *, restarted: bool) -> str:
-    """Play a scene with its fault, end the fault, and return what is wrong then; empty if nothing is."""
-    stage.play()
-    stage.settle()
-    stage.faults.mended = True
-    if restarted:
-        stage.actuator = stage.started()
-    stage.settle()
-    stage.cool()
-    stage.settle()
-    return stage.theatre.check_original() or stage.usable() or stage.theatre.check_original()
-
-
-def told(fault: object) -> str:
-    if isinstance(fault, bool):
-        return "for good" if fault else "once"
-    return getattr(fault, "__name__", "disk full").replace("_", " ")
+    def journal(self) -> RestoreJournal:
+        folder = self.theatre.journal
+        return RestoreJournal(folder) if self.kind else FaultyDisk(self.faults, folder)
 
 
 @pytest.mark.promise(
@@ -236,44 +175,32 @@ def test_a_fault_anywhere_in_the_actuator_leaves_nothing_altered_once_it_is_over
     wrong: Wrong | None, lasting: bool, tmp_path: Path, count: Count
 ) -> None:
     theatre = Theatre(tmp_path / "t")
-    dry = Stage(theatre, Faults(), wrong)
-    assert point(dry, restarted=False) == ""
-    problems: list[str] = []
-    struck = 0
-    for at, label in enumerate(dry.faults.labels, 1):
-        theatre.renew_hardware()
-        stage = Stage(theatre, Faults(at, lasting=lasting), wrong)
-        problem = point(stage, restarted=at % 2 == 0)
-        struck += stage.faults.struck
-        if problem:
-            problems.append(f"{at} ({label}): {problem}")
+    struck, problems = failed_everywhere(Stage, theatre, wrong, lasting=lasting)
     count(f"fault: actuator, {told(wrong)}, {told(lasting)}", struck, len(problems))
     assert struck > 20
     assert not problems
 
 
 class CappedStage(Stage):
-    """Request a trial and a hold of a ceiling, under a kernel cap that falls, rises, and ends."""
+    """A trial and a hold of a ceiling, under a kernel cap that falls, rises, and ends."""
 
-    def play(self) -> None:
-        requests: tuple[tuple[str, Any], ...] = (
-            ("hold", (CEILING_HELD, 1000.0)),
-            ("cap", CAP),
-            ("renew", (5.0,)),
-            ("acquire", (5.0,)),
-            ("apply", (CEILING_TRIED,)),
-            ("cap", CAP - 500),
-            ("renew", (5.0,)),
-            ("hold", (CEILING_HELD, 1000.0)),
-            ("release", ()),
-        )
-        for verb, details in requests:
-            with suppress(Exception):  # as whoever answers a peer contains it
-                if verb == "cap":
-                    self.theatre.happens(cap=details)
-                else:
-                    getattr(self.actuator, verb)(PEER, GPU, *details)
-        self.actuator.gone(PEER)
+    requests = (
+        ("hold", (CEILING_HELD, 1000.0)),
+        ("cap", (CAP,)),
+        ("renew", (5.0,)),
+        ("acquire", (5.0,)),
+        ("apply", (CEILING_TRIED,)),
+        ("cap", (CAP - 500,)),
+        ("renew", (5.0,)),
+        ("hold", (CEILING_HELD, 1000.0)),
+        ("release", ()),
+    )
+
+    def ask(self, verb: str, *details: Any) -> None:  # noqa: ANN401
+        if verb == "cap":
+            self.theatre.happens(*details)
+        else:
+            super().ask(verb, *details)
 
     def cool(self) -> None:
         self.theatre.happens()
@@ -285,17 +212,7 @@ def test_a_fault_anywhere_under_a_cap_leaves_nothing_altered_once_it_is_over(
     wrong: Wrong | None, lasting: bool, tmp_path: Path, count: Count
 ) -> None:
     theatre = Theatre(tmp_path / "t", knobs=fake.ALL)
-    dry = CappedStage(theatre, Faults(), wrong)
-    assert point(dry, restarted=False) == ""
-    problems: list[str] = []
-    struck = 0
-    for at, label in enumerate(dry.faults.labels, 1):
-        theatre.renew_hardware()
-        stage = CappedStage(theatre, Faults(at, lasting=lasting), wrong)
-        problem = point(stage, restarted=at % 2 == 0)
-        struck += stage.faults.struck
-        if problem:
-            problems.append(f"{at} ({label}): {problem}")
+    struck, problems = failed_everywhere(CappedStage, theatre, wrong, lasting=lasting)
     count(f"fault: capped actuator, {told(wrong)}, {told(lasting)}", struck, len(problems))
     assert struck > 20
     assert not problems

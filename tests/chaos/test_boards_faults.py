@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from agents.actuator.device import Peer
 from agents.actuator.driver import DriverProcess, Value, _answered
-from agents.actuator.journal import RestoreJournal
-from tests.actuation import Direct, actuator_of
 from tests.boards.inline import InlineBoard
 from tests.chaos.boards import DRIVERS, BoardTheatre, choices
+from tests.chaos.fault_scenes import Count, FaultScene, failed_everywhere, trials_around_a_hold
 from tests.chaos.faults import Faults
-from tests.chaos.theatre import BOOT
-from tuner.errors import TuningError
 
 pytestmark = pytest.mark.timeout(1200)  # hundreds of scenes each
-Count = Callable[[str, int, int], None]
-PEER = Peer(1, 1, 7)
 MOST = 20
 """The most points of a scene that are tested, evenly spread."""
-LATER_S = 120.0
-"""Longer than any wait before the actuator tries again."""
 
 
 class BoardHand(DriverProcess):
@@ -71,67 +63,20 @@ def failing(faults: Faults, kind: str) -> Iterator[None]:
         yield
 
 
-class Scene:
-    """An actuator over a board, and a settable clock."""
+class BoardScene(FaultScene):
+    """Two trials around a hold, then the release, on a board."""
 
-    def __init__(self, theatre: BoardTheatre, faults: Faults, kind: str) -> None:
-        self.theatre, self.faults, self.kind, self.now = theatre, faults, kind, 0.0
-        self.uuid = theatre.driver.uuid
-        self.tried, self.tried_next, self.held = choices(theatre.driver)
-        self.actuator = self.started()
+    theatre: BoardTheatre
 
-    def started(self) -> Direct:
-        """Return a started actuator: its journal is replayed, its grants are made."""
-        hand = BoardHand(self.theatre, self.faults, self.kind)
-        journal = RestoreJournal(self.theatre.journal)
-        (about,) = _answered({self.uuid: self.theatre.driver}, "describe", "")
-        made = actuator_of(
-            self.theatre.config, lambda: hand, journal, BOOT, lambda: self.now, [about]
-        )
-        actuator = Direct(made)
-        actuator.replay()
-        return actuator
+    def prepare(self) -> None:
+        driver = self.theatre.driver
+        self.uuid = driver.uuid
+        self.tried, tried_next, held = choices(driver)
+        self.requests = trials_around_a_hold(self.tried, tried_next, held)
+        self.found = [_answered({self.uuid: driver}, "describe", "")][0]
 
-    def play(self) -> None:
-        """Request two trials around a hold, then the release; refusals are ignored."""
-        for verb, details in (
-            ("acquire", (5.0,)),
-            ("apply", (self.tried,)),
-            ("hold", (self.held, 1000.0)),
-            ("acquire", (5.0,)),
-            ("apply", (self.tried_next,)),
-            ("release", ()),
-        ):
-            with suppress(Exception):  # as whoever answers a peer contains it
-                getattr(self.actuator, verb)(PEER, self.uuid, *details)
-        self.actuator.gone(PEER)
-
-    def settle(self) -> None:
-        """Let time pass, and run the actuator's periodic tasks."""
-        for _ in range(3):
-            self.now += LATER_S
-            self.actuator.tick()
-
-    def usable(self) -> str:
-        """Return why the board cannot be set as before; empty if it can."""
-        try:
-            self.actuator.acquire(PEER, self.uuid, 5.0)
-            self.actuator.apply(PEER, self.uuid, self.tried)
-            self.actuator.release(PEER, self.uuid)
-        except TuningError as error:
-            return f"not usable: {error}"
-        return ""
-
-
-def scene(stage: Scene, *, restarted: bool) -> str:
-    """Play a scene with its fault, end the fault, and return what is wrong then; empty if nothing is."""
-    stage.play()
-    stage.settle()
-    stage.faults.mended = True
-    if restarted:
-        stage.actuator = stage.started()
-    stage.settle()
-    return stage.theatre.check_original() or stage.usable() or stage.theatre.check_original()
+    def hand(self) -> BoardHand:
+        return BoardHand(self.theatre, self.faults, self.kind)
 
 
 @pytest.mark.promise(
@@ -145,24 +90,8 @@ def test_after_a_file_has_failed_nothing_is_left_altered(
 ) -> None:
     board = InlineBoard(name, tmp_path / "root", tmp_path / "t/board")
     with board.at():
-        struck, problems = gone_through(BoardTheatre(tmp_path / "t", board=board), kind, lasting)
+        theatre = BoardTheatre(tmp_path / "t", board=board)
+        struck, problems = failed_everywhere(BoardScene, theatre, kind, lasting=lasting, most=MOST)
     count(f"fault: {name}, {kind}, {'for good' if lasting else 'once'}", struck, len(problems))
     assert struck >= 10
     assert not problems
-
-
-def gone_through(theatre: BoardTheatre, kind: str, lasting: bool) -> tuple[int, list[str]]:
-    """Play a scene with a fault at each point; return how many there were, and what was wrong."""
-    dry = Scene(theatre, Faults(), kind)
-    assert scene(dry, restarted=False) == ""
-    problems: list[str] = []
-    points = range(1, len(dry.faults.labels) + 1, max(1, len(dry.faults.labels) // MOST))
-    struck = 0
-    for at in points:
-        theatre.renew_hardware()
-        stage = Scene(theatre, Faults(at, lasting=lasting), kind)
-        problem = scene(stage, restarted=at % 2 == 0)
-        struck += stage.faults.struck
-        if problem:
-            problems.append(f"{at} ({dry.faults.labels[at - 1]}): {problem}")
-    return struck, problems

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from agents.actuator.device import Peer
 from agents.actuator.journal import RestoreJournal
 from agents.devices.fake import knobs as fake
 from tests.actuation import Direct, DirectHand, actuator_of
 from tests.chaos.budgets import AT_FLOOR, FLOOR, LIMIT, MEMBER, Witness, cap, wrong
 from tests.chaos.disks import VolatileDisk
+from tests.chaos.fault_scenes import PEER, Count, told
 from tests.chaos.faults import Faults
 from tests.chaos.points import Points, reap_all
 from tests.chaos.test_actuator_faults import (
@@ -26,14 +25,11 @@ from tests.chaos.test_actuator_faults import (
     lost,
     nonsense,
     refused,
-    told,
 )
 from tests.chaos.test_power_cut import Cut, CutHand, PowerCut
 from tests.chaos.theatre import BOOT, FACTORY, GPU, HELD, Theatre
 
 pytestmark = pytest.mark.timeout(1200)  # hundreds of processes: minutes on a loaded machine
-Count = Callable[[str, int, int], None]
-PEER = Peer(1, 1, 7)
 JOINED, LEFT = 1, len(MEMBER)
 """The number of answers after which it surely is a member, and surely is none."""
 

@@ -14,12 +14,15 @@ from unittest import mock
 import pytest
 
 from agents.actuator.driver import DriverProcess, Value, _answered, _described
-from agents.actuator.journal import RestoreJournal
-from tests.actuation import Direct, actuator_of
+from tests.chaos.fault_scenes import (
+    Count,
+    FaultScene,
+    failed_everywhere,
+    told,
+    trials_around_a_hold,
+)
 from tests.chaos.faults import Faults, full
-from tests.chaos.test_boards_faults import Count, Scene, scene
 from tests.chaos.test_units_killed import TERMS, TRIED, UnitTheatre
-from tests.chaos.theatre import BOOT
 from tests.fake_systemd import COMMAND, NAME, FakeSystemd
 from tuner.errors import ActuationError
 
@@ -152,31 +155,22 @@ def faulty(systemd: FakeSystemd, faults: Faults, fault: Fault) -> Iterator[None]
         yield
 
 
-class UnitScene(Scene):
-    """An actuator over a service, and a settable clock."""
+class UnitScene(FaultScene):
+    """Two trials around a hold, then the release, on a service."""
 
-    theatre: FaultyTheatre  # type: ignore[assignment]
+    theatre: FaultyTheatre
+    uuid, tried = f"unit:{NAME}", TRIED[0]
+    requests = trials_around_a_hold(*TRIED)
 
-    def __init__(self, theatre: FaultyTheatre, faults: Faults, fault: Fault | None) -> None:
-        self.theatre, self.faults, self.fault, self.now = theatre, faults, fault, 0.0
-        self.uuid = f"unit:{NAME}"
-        self.tried, self.tried_next, self.held = (dict[str, Value](one) for one in TRIED)
-        self.actuator = self.started()
+    def hand(self) -> UnitHand:
+        return UnitHand(self.theatre, self.faults, self.kind)
 
-    def started(self) -> Direct:
-        """Return a started actuator: its journal is replayed, its grants are made."""
+    def start(self) -> None:
         if self.faults.mended:
             self.theatre.mend()
         (driver,) = self.theatre.drivers(None)
-        hand = UnitHand(self.theatre, self.faults, self.fault)
-        journal = RestoreJournal(self.theatre.journal)
-        found = [_described(driver)]
-        made = actuator_of(
-            self.theatre.config, lambda: hand, journal, BOOT, lambda: self.now, found
-        )
-        actuator = Direct(made)
-        actuator.replay()
-        return actuator
+        self.found = [_described(driver)]
+        super().start()
 
     def settle(self) -> None:
         if self.faults.mended:
@@ -186,12 +180,6 @@ class UnitScene(Scene):
     def usable(self) -> str:
         """Try twice: the first trial fails if it loads an operator's edit."""
         return super().usable() and super().usable()
-
-
-def told(fault: object) -> str:
-    if isinstance(fault, bool):
-        return "for good" if fault else "once"
-    return getattr(fault, "__name__", "disk full").replace("_", " ")
 
 
 @pytest.mark.promise(
@@ -204,17 +192,8 @@ def test_a_fault_anywhere_leaves_the_service_at_its_own_command_once_it_is_over(
 ) -> None:
     theatre = FaultyTheatre(tmp_path / "t", systemd=FakeSystemd(tmp_path / "root"))
     assert theatre.config.devices == (TERMS,)
-    dry = UnitScene(theatre, Faults(), fault)
-    assert scene(dry, restarted=False) == ""
-    problems: list[str] = []
-    labels, struck = dry.faults.labels, 0
-    for number, at in enumerate(range(1, len(labels) + 1, 3 if lasting else 1)):
-        theatre.renew_hardware()
-        stage = UnitScene(theatre, Faults(at, lasting=lasting), fault)
-        problem = scene(stage, restarted=number % 2 == 0)
-        struck += stage.faults.struck
-        if problem:
-            problems.append(f"{at} ({labels[at - 1]}): {problem}")
+    step = 3 if lasting else 1
+    struck, problems = failed_everywhere(UnitScene, theatre, fault, lasting=lasting, step=step)
     count(f"fault: unit, {told(fault)}, {told(lasting)}", struck, len(problems))
     assert struck >= 10
     assert not problems
