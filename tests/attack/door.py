@@ -66,9 +66,7 @@ def foreign_origins(site: Site, told: Scenario) -> None:
     size, counted = site.database_bytes, site.refused(403)
     with site.watched(told):
         seen = at_once(
-            5_000,
-            16,
-            lambda n: site.ask("GET", "/v1/health", Origin=f"http://evil{n}.example")[0],
+            5_000, 16, lambda n: site.ask("GET", "/v1/health", Origin=f"http://evil{n}.example")[0]
         )
     time.sleep(5.5)  # a scrape's answer is cached for 5 s
     told.counts |= {

@@ -28,10 +28,7 @@ def held_study(site: Site) -> tuple[str, str, dict[str, Any]]:
     for _ in range(MOST_ORDERS):
         poll = Poll(agent="mallory/1", applied=applied_now, wait_s=5.0)
         status, said = site.ask(
-            "POST",
-            f"/v1/devices/{DEVICE}/next",
-            AGENT_TOKEN,
-            raw=poll.model_dump_json().encode(),
+            "POST", f"/v1/devices/{DEVICE}/next", AGENT_TOKEN, raw=poll.model_dump_json().encode()
         )
         assert status == 200, said
         order = ORDER.validate_json(said)

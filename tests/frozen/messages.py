@@ -13,17 +13,7 @@ from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Report
 from tests.builders import applied, completed, setting, window
 from tests.fakes import Rig
-from tests.frozen.content import (
-    AGENT,
-    HELD,
-    LIMIT,
-    LOADED,
-    MISSED,
-    NONCE,
-    PLAN,
-    STEPPED,
-    described,
-)
+from tests.frozen.content import AGENT, HELD, LIMIT, LOADED, MISSED, NONCE, PLAN, STEPPED, described
 from tuner.core import Phase, digest_of
 from tuner.wire import (
     Assignment,

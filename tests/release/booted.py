@@ -181,9 +181,11 @@ class Tried:
         return output
 
     def purge(self) -> dict[str, Any]:
-        """Purge the packages: the deleted files are listed, and nothing is left."""
+        """Purge the packages: the deleted files are listed, and nothing is left, of options neither."""
+        rules = "etc/udev/rules.d/90-jouletune.rules"
+        self.machine.write(rules, (SOURCE / "deploy/powercap.rules").read_text())
         output = self.machine.run("dpkg", "-P", "jouletune-tuner", "jouletune")
-        for path in ("/var/lib/jouletune-tuner", "/etc/jouletune/token"):
+        for path in ("/var/lib/jouletune-tuner", "/etc/jouletune/token", rules):
             assert path in output, output
         left = self.site.files() - self.site.before
         left = {path for path in left - system_files(left) if not path.startswith("/var/lib/dpkg")}

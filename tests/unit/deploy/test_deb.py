@@ -14,6 +14,15 @@ from db import SCHEMA
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NAMES = ("preinst", "postinst", "prerm", "postrm")
+PURGED = {
+    AGENT: ("var/lib/jouletune-agent/journal", "var/lib/jouletune-actuator/gpu.json",
+            "etc/udev/rules.d/90-jouletune.rules", "etc/systemd/system/jouletune-agent.service.d/a",
+            "etc/systemd/system/jouletune-actuator.service.d/cpu.conf",
+            "etc/systemd/system/jouletune-metrics.timer.d/a"),
+    TUNER: ("var/lib/jouletune-tuner/jouletune.sqlite", "etc/jouletune/token",
+            "etc/jouletune/tuner.toml", "etc/systemd/system/jouletune-tuner.service.d/a"),
+}  # fmt: skip
+"""What a package's purge deletes: on a host with both, the other's files stay."""
 SCRIPTS = [(package, script) for package in (AGENT, TUNER) for script in NAMES]
 
 
@@ -58,14 +67,30 @@ def test_both_packages_refuse_a_newer_database_before_they_unpack() -> None:
     assert "@" not in text.replace('"$@"', "")
 
 
-def test_only_purging_deletes_configuration_and_state() -> None:
-    for package in (AGENT, TUNER):
-        postrm = script_text(package, "postrm", "1.2.3").partition("case $1 in")[2]
-        removing, purging = postrm.split("  purge)")
-        for kept in ("$ETC", "_STATE", "userdel"):
-            assert not [x for x in removing.splitlines() if kept in x and "say " not in x]
-            assert kept in purging
-        assert purging.index("say ") < purging.index("rm -rf")
+@pytest.mark.parametrize("package", PURGED)
+def test_only_purging_deletes_and_it_lists_what(package: str, tmp_path: Path) -> None:
+    script = script_text(package, "postrm", "1.2.3")
+    script = re.sub(r"(?<![\w}])/(?=(etc|var|usr|opt|run)/)", f"{tmp_path}/", script)
+    for name in (*PURGED[AGENT], *PURGED[TUNER], "bin/getent"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#!/bin/false\n")
+    (tmp_path / "bin/getent").chmod(0o755)
+    environ = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "DPKG_MAINTSCRIPT_PACKAGE": package}
+    run = ("sh", "-c", script, package)
+    before = files(tmp_path)
+    subprocess.run([*run, "remove"], env=environ, check=True)
+    assert files(tmp_path) == before
+    listed = re.findall(
+        r"  (/\S+)$", subprocess.check_output([*run, "purge"], env=environ, text=True), re.M
+    )
+    assert before - files(tmp_path) == {*PURGED[package]}
+    assert all(
+        any((tmp_path / name).is_relative_to(path) for path in listed) for name in PURGED[package]
+    )
+
+
+def files(top: Path) -> set[str]:
+    return {str(file.relative_to(top)) for file in top.rglob("*") if file.is_file()}
 
 
 def test_a_lock_is_narrowed_to_one_python() -> None:

@@ -16,13 +16,8 @@ def test_a_commit_tagged_with_another_version_is_not_built() -> None:
         "import build_wheel as b; v = b.released(); b.refuse_other_tags(v, ['nightly', 'v' + v]); "
         "b.refuse_other_tags(v, []); print('fits'); b.refuse_other_tags(v, ['v99.0'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT / "deploy",
-    )
+    python = (sys.executable, "-c", code)
+    done = subprocess.run(python, capture_output=True, text=True, cwd=CHECKOUT / "deploy")
     assert done.stdout == "fits\n" and done.returncode == 1
     assert "tagged v99.0" in done.stderr
 
