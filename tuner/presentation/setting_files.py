@@ -89,7 +89,7 @@ CPU: Mapping[str, Commands] = {
     "cpu.epp": _written("cpufreq/policy*/energy_performance_preference"),
     "cpu.max_mhz": _written("cpufreq/policy*/scaling_max_freq", 1000),
 }
-"""Each knob that a command sets, in the order of writing; the way back is the reverse."""
+"""Each knob that a command sets, in the order of writing, also back: a governor admits its preferences."""
 COMMANDS = {
     SettingForm.NVIDIA_SMI: NVIDIA,
     SettingForm.SHELL: {**CPU, **NVIDIA},
@@ -135,7 +135,7 @@ def _lines(
         )
     names = [name for name in table if name in {knob.name for knob in of.changed}]
     there = _each(table[n](d, of.setting[n], False) for d in of.devices for n in names)
-    back = _each(table[n](d, of.baseline[n], True) for d in of.devices for n in reversed(names))
+    back = _each(table[n](d, of.baseline[n], True) for d in of.devices for n in names)
     if form is SettingForm.SYSTEMD:
         yield from of.comments
         yield "# put back: systemctl disable --now this unit"
@@ -146,7 +146,8 @@ def _lines(
         yield "Type=oneshot"
         yield "RemainAfterExit=yes"
         yield from (f"ExecStart={_unit(command)}" for command in there)
-        yield from (f"ExecStop={_unit(command)}" for command in back)
+        # Unlike `ExecStop=` also after a failed start; each, whether or not another one fails.
+        yield from (f"ExecStopPost=-{_unit(command)}" for command in back)
         yield "[Install]"
         yield "WantedBy=multi-user.target"
         return

@@ -79,7 +79,7 @@ def test_a_remark_stays_a_comment(form: SettingForm) -> None:
     assert "# reason: a break" in text and "\x1b" not in text
 
 
-def test_the_way_back_is_the_reverse_and_resets_locks() -> None:
+def test_the_way_back_resets_locks() -> None:
     lines = setting_file(reviewed(*GPU), SettingForm.NVIDIA_SMI).splitlines()
     at = lines.index("# put back:")
     assert [line for line in lines[:at] if not line.startswith("#")] == [
@@ -88,9 +88,9 @@ def test_the_way_back_is_the_reverse_and_resets_locks() -> None:
         "nvidia-smi --id=0 --lock-gpu-clocks=0,900",
     ]
     assert lines[at + 1 :] == [
-        "# nvidia-smi --id=0 --reset-gpu-clocks",
-        "# nvidia-smi --id=0 --reset-memory-clocks",
         "# nvidia-smi --id=0 --power-limit=300",
+        "# nvidia-smi --id=0 --reset-memory-clocks",
+        "# nvidia-smi --id=0 --reset-gpu-clocks",
     ]
 
 
@@ -112,13 +112,17 @@ def test_a_shell_writes_the_files_and_back(tmp_path: Path) -> None:
     back = [line[2:] for line in script.partition("# put back:\n")[2].splitlines()]
     subprocess.run(["sh", "-eu"], input="\n".join(back), text=True, check=True)
     assert seen() == ["powersave", "performance", "3000000"] * 2
+    commands = [line for line in script.splitlines() if "echo" in line]
+    governors = [n for n, line in enumerate(commands) if "scaling_governor" in line]
+    preferences = [n for n, line in enumerate(commands) if "preference" in line]
+    assert all(a < b for a, b in zip(governors, preferences, strict=True)), "performance fixes it"
 
 
 def test_systemd_accepts_each_unit(tmp_path: Path) -> None:
     unit = tmp_path / "setting.service"
     unit.write_text(setting_file(reviewed(*CPU, *GPU), SettingForm.SYSTEMD))
     text = unit.read_text()
-    assert text.count("ExecStart=") == text.count("ExecStop=") == 6
+    assert text.count("ExecStart=/bin/sh") == text.count("ExecStopPost=-/bin/sh") == 6
     assert "> $$f" in text
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
