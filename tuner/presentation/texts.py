@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from tuner.core import (
     CAPACITY,
+    ENERGY,
     HELD,
     IDLE,
     IDLE_UNLOADED,
@@ -370,7 +371,10 @@ def saved_by_period(report: StudyReport) -> list[tuple[str, str, str]]:
     if len(view.devices) > 1:
         return [("this hold", "unknown", "not computed for a study of several devices")]
     if bill.whole is None:
-        return [("this hold", "unknown", "no window of it was measured yet")]
+        measured = report.baseline.metrics
+        without = measured and called(ENERGY, view.quantities) not in measured
+        why = "its energy is not measured" if without else "no window of it was measured yet"
+        return [("this hold", "unknown", why)]
     names: dict[tuple[str, str], list[str]] = {}
     for period in bill.periods:
         names.setdefault(_saved_in(period, bill), []).append(period.period)

@@ -32,6 +32,11 @@ def test_a_saving_by_period_gives_its_windows_and_its_unknown_time() -> None:
     verbs, study = worlds.held()
     report = verbs.report(study)
     assert saved_by_period(report) == [("this hold", "unknown", "no window of it was measured yet")]
+    bare = report.baseline.model_copy(
+        update={"metrics": {"cpu_time_ms": Estimate.of_mean(1.0, 0.1, 9)}}
+    )
+    unmetered = report.model_copy(update={"baseline": bare})
+    assert saved_by_period(unmetered) == [("this hold", "unknown", "its energy is not measured")]
     week = PeriodSaving("last 7 d", START, 90, 7200.0, 12_300.0, 400.0)
     today = PeriodSaving("last 24 h", START)
     bill = replace(report.bill, whole=week, periods=(today, week))
