@@ -117,20 +117,28 @@ def longest_window_s(study: Study, trials: Sequence[Trial]) -> float:
     return min(max(terms.max_window_s, *needed_s, 0.0), MOST_LONGER * terms.max_window_s)
 
 
-def held_window_s(study: Study, trials: Sequence[Trial]) -> float:
+def held_window_s(study: Study, trials: Sequence[Trial], plan: Plan) -> float:
     """Return how long a held window lasts in s: where items are few, as long as the longest trial's.
 
     A window without an item reports no energy. In shorter windows that would happen more often than in
-    the trials, and what the held setting used in them would count as saved.
+    the trials, and what the held setting used in them would count as saved. Within a window no stop is
+    heard and no row of a plan follows the load: it lasts at most `OBSERVE_S`, a plan's as usual.
     """
     length = study.terms.window_s
-    whole = [t.measurement for t in trials if t.state.evidence and not t.control]
+    if len(plan.rows) > 1:
+        return length
+    compared = (study.baseline, plan.rows[0].setting)
+    whole = [
+        t.measurement
+        for t in trials
+        if t.state.evidence and not t.control and any(map(t.tries, compared))
+    ]
     few = [
         w.seconds
         for w in whole
         if w is not None and 0.0 < w.load.completed * length < FEW_ITEMS * w.seconds
     ]
-    return min(max(length, *few, 0.0), study.terms.max_window_s)
+    return max(length, min(max(few, default=0.0), study.terms.max_window_s, OBSERVE_S))
 
 
 def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
@@ -148,7 +156,7 @@ def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
         metrics=needed_metrics(study),
         valid_for_s=study.terms.valid_for_s,
         observe_s=OBSERVE_S,
-        window_s=held_window_s(study, trials),
+        window_s=held_window_s(study, trials, plan),
         follows=study.terms.plan_by,
     )
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from tests.builders import trial
 from tests.unit.tuner.bo.served import BY, SPACE, asked, shown
-from tuner.core import Load, Phase, Terms, Trial, TrialState
-from tuner.study.assignments import held_window_s, longest_window_s
+from tuner.core import Load, Phase, Plan, Row, Terms, Trial, TrialState
+from tuner.study.assignments import OBSERVE_S, held_window_s, longest_window_s
+
+ONE = Plan.single(asked().baseline)
 
 
 def window(requests: int, seconds: float, state: TrialState = TrialState.COMPLETED) -> Trial:
@@ -62,7 +65,7 @@ def requests_in(rng: random.Random, seconds: float, per_minute: float) -> int:
 def test_an_unchanged_power_saves_nothing_at_any_rate(per_minute: float) -> None:
     rng = random.Random(1)
     trials = [counted(n, 60.0) for _ in range(9) if (n := requests_in(rng, 60.0, per_minute))]
-    length = held_window_s(asked(), trials)
+    length = held_window_s(asked(), trials, ONE)
 
     def seconds_an_item(seconds: float) -> float:
         """Return the time, and so the energy, of an item by the windows that have one."""
@@ -73,7 +76,19 @@ def test_an_unchanged_power_saves_nothing_at_any_rate(per_minute: float) -> None
 
 
 def test_a_held_window_is_short_where_many_items_arrive_or_none_are_counted() -> None:
-    assert held_window_s(asked(), [counted(1000, 60.0), counted(0, 60.0)]) == 10.0
-    assert held_window_s(asked(), [replace(counted(5, 60.0), phase=Phase.HOLDING)]) == 10.0
+    assert held_window_s(asked(), [counted(1000, 60.0), counted(0, 60.0)], ONE) == 10.0
+    assert held_window_s(asked(), [replace(counted(5, 60.0), phase=Phase.HOLDING)], ONE) == 10.0
     long = replace(asked(), terms=Terms(max_window_s=30.0))
-    assert held_window_s(long, [counted(5, 31.0)]) == 30.0, "a trial's window is a little longer"
+    assert held_window_s(long, [counted(5, 31.0)], ONE) == 30.0, (
+        "a trial's window is a little longer"
+    )
+    assert held_window_s(long, [replace(counted(5, 31.0), setting={})], ONE) == 10.0, "another's"
+
+
+def test_within_a_held_window_neither_a_stop_nor_a_row_waits_for_long() -> None:
+    hourly = replace(asked(), terms=Terms(max_window_s=3600.0))
+    assert held_window_s(hourly, [counted(5, 3600.0)], ONE) == OBSERVE_S
+    rare = replace(asked(), terms=Terms(window_s=300.0, max_window_s=3600.0))
+    assert held_window_s(rare, [counted(5, 3600.0)], ONE) == 300.0, "as the operator asked"
+    rows = Plan((Row(2.0, asked().baseline), Row(inf, ONE.rows[0].setting)), BY)
+    assert held_window_s(asked(), [counted(5, 60.0)], rows) == 10.0
