@@ -165,7 +165,8 @@ def _marked(schema: dict[str, Any], mark: dict[str, object]) -> dict[str, Any]:
 REPEATED = _Repeated()
 LONGEST_S = 10 * 366 * 86_400.0
 """Ten years: the longest time that a message or a file can give for a hold, a lease or a window."""
-Finite = Annotated[float, Range(-1e18, 1e18)]
+LARGEST = 1e18
+Finite = Annotated[float, Range(-LARGEST, LARGEST)]
 """A figure of any unit; the sum of a thousand of their squares is finite, too."""
 Boundary = Annotated[float, Range(-1e19, 1e19, open_ended=True)]
 """The end of an interval, which may be infinite. In JSON, which has no infinity, it is a text then."""

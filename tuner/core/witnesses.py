@@ -28,7 +28,15 @@ from tuner.core.measurements import (
     WorkloadPlace,
     ZoneReads,
 )
-from tuner.core.quantities import ENERGY, POWER, UNDECLARED, Quantities, called, quantity_of
+from tuner.core.quantities import (
+    ENERGY,
+    LARGEST,
+    POWER,
+    UNDECLARED,
+    Quantities,
+    called,
+    quantity_of,
+)
 
 _AGAIN = "measure again; if it repeats, run `jouletune doctor`"
 _RANGES: Mapping[str, tuple[float, float]] = {
@@ -41,9 +49,8 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 """The least and the greatest plausible value by unit, our choice: an energy from 1 pJ an item to 1 TJ, a
 power from 1 µW to 1 GW, a time up to three years. An energy or power of 0 is from a meter that stands
 still; a part of one, such as the energy of waiting, may be 0."""
-_SMALLEST, _LARGEST = 1e-30, 1e30
-"""The least and the greatest magnitude of a number of any other unit. Every estimate and standard error is
-0 or at least `_SMALLEST`."""
+_SMALLEST = 1e-30
+"""The least magnitude of an estimate and of a standard error that is not 0. The greatest is `LARGEST`."""
 _LONGEST_S = 30.0 * 86400.0
 """The greatest length of a window, and of its overhead, in seconds: our choice."""
 _CONSISTENT = 3.0
@@ -152,7 +159,7 @@ def ranges(one: ReportedWindow) -> RuleFinding:
     """Can a quantity of this unit be so large or small?
 
     Witnesses: each estimate; the range of its unit
-    Tolerance: least and most by unit: {_RANGES}; else {_LARGEST:g}
+    Tolerance: least and most by unit: {_RANGES}; else {LARGEST:g}
     Source: ours
     Result: no measurement; at the tuner contaminated
     """
@@ -165,7 +172,7 @@ def _out_of_range(name: str, estimate: Estimate, declared: Quantities) -> str:
     quantity = quantity_of(name, declared)
     unit = "" if quantity.unit in ("", "1") else f" {quantity.unit}"
     mean, doubt = estimate.mean, estimate.stderr
-    least, most = _RANGES.get(quantity.unit, (-_LARGEST, _LARGEST))
+    least, most = _RANGES.get(quantity.unit, (-LARGEST, LARGEST))
     if quantity.signed and least >= 0.0:
         least = -most
     unmoved = quantity.of_energy and mean <= 0.0

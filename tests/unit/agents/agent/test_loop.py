@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from agents.target.target import Target
 from tests.errors import raised
 from tests.fakes import FakeActuator, Rig, refusal, refused, steady
 from tests.unit.agents.agent.orders import HELD, ORIGINAL, TRIED, cut, ends, hold, trial
@@ -50,6 +51,19 @@ def test_a_trial_is_measured_put_back_and_reported(rig: Rig) -> None:
     assert report["outcome"]["measurement"]["estimates"]["energy_j"]["mean"] == pytest.approx(
         2.0, rel=0.01
     )
+
+
+def test_a_measurement_that_no_message_can_carry_fails_its_trial(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Target, "source", lambda *_: "x" * 10**6)
+    agent = rig.agent()
+    rig.tuner.orders = [trial()]
+    agent.step()
+    agent.step()
+    (report,) = rig.tuner.told("/trials/report")
+    assert report["outcome"]["state"] == "failed" and rig.setting == ORIGINAL
+    assert "cannot be reported: energy_j: more than" in report["outcome"]["reason"]
 
 
 def test_a_journal_deleted_during_a_trial_leaves_nothing_throttled(rig: Rig) -> None:
