@@ -95,15 +95,7 @@ class TrialRunner:
             outcome.censored,
             outcome.reason,
         )
-        report = TrialReport(
-            device=self.device,
-            study=order.study,
-            trial=order.trial,
-            attempt=order.attempt,
-            token=order.token,
-            nonce=order.nonce,
-            outcome=outcome,
-        )
+        report = TrialReport.of(order, device=self.device, outcome=outcome)
         try:
             TrialReport.model_validate_json(report.model_dump_json())
         except (

@@ -169,20 +169,11 @@ class FederationSession:
         """
         order, ended = self._order, self._outcome(outcome)
         if isinstance(order, Assignment):
-            return TrialReport(
-                device=self._device.id,
-                study=order.study,
-                trial=order.trial,
-                attempt=order.attempt,
-                token=order.token,
-                nonce=order.nonce,
-                outcome=ended,
-            )
+            return TrialReport.of(order, device=self._device.id, outcome=ended)
         if isinstance(order, HoldOrder):
-            return HoldReport(
+            return HoldReport.of(
+                order,
                 device=self._device.id,
-                study=order.study,
-                revision=order.revision,
                 setting=self._latest.setting,
                 measurement=ended.measurement,
             )

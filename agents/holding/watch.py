@@ -151,10 +151,9 @@ class Watch:
         elif broken or now - self._reported_at >= order.report_s:
             self._reported_at = now
             self.link.keep(
-                HoldReport(
+                HoldReport.of(
+                    order,
                     device=self.device,
-                    study=order.study,
-                    revision=order.revision,
                     setting=setting,
                     measurement=measured.measurement,
                     speaks_s=self._spoken_for(measured, alone=broken),
@@ -218,10 +217,4 @@ class Watch:
 
 def ended_report(device: str, hold: Hold) -> HoldReport:
     """Return the report to the tuner with the reason why a hold has ended."""
-    return HoldReport(
-        device=device,
-        study=hold.order.study,
-        revision=hold.order.revision,
-        setting=hold.setting,
-        ended=hold.ended,
-    )
+    return HoldReport.of(hold.order, device=device, setting=hold.setting, ended=hold.ended)

@@ -161,17 +161,7 @@ def run(
         end, name, order = heapq.heappop(ends)
         time.sleep(end - time.monotonic())
         outcome = boards[name].outcome(order.setting, time)
-        loop.trial_reports.record(
-            TrialReport(
-                device=name,
-                study=order.study,
-                trial=order.trial,
-                attempt=order.attempt,
-                token=order.token,
-                nonce=order.nonce,
-                outcome=outcome,
-            )
-        )
+        loop.trial_reports.record(TrialReport.of(order, device=name, outcome=outcome))
         free.add(name)
 
 

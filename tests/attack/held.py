@@ -36,14 +36,8 @@ def held_study(site: Site) -> tuple[str, str, dict[str, Any]]:
             return str(made), DEVICE, dict(order.plan.rows[0].setting)
         if isinstance(order, Assignment):
             same = dict(order.setting) == dict(order.baseline)
-            report = TrialReport(
-                device=DEVICE,
-                study=order.study,
-                trial=order.trial,
-                attempt=order.attempt,
-                token=order.token,
-                nonce=order.nonce,
-                outcome=completed(10.0 if same else 6.0, 100.0),
+            report = TrialReport.of(
+                order, device=DEVICE, outcome=completed(10.0 if same else 6.0, 100.0)
             )
             raw = report.model_dump_json().encode()
             assert site.ask("POST", "/v1/trials/report", AGENT_TOKEN, raw=raw)[0] == 200

@@ -74,14 +74,8 @@ class Fleet:
 
     def report(self, name: str, order: Assignment) -> None:
         clock = _clock(order.setting)
-        report = TrialReport(
-            device=name,
-            study=order.study,
-            trial=order.trial,
-            attempt=order.attempt,
-            token=order.token,
-            nonce=order.nonce,
-            outcome=completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0),
+        report = TrialReport.of(
+            order, device=name, outcome=completed(clock / 100.0, 100.0 + (1000.0 - clock) / 40.0)
         )
         self.tell("POST", "/trials/report", report)
 
@@ -89,10 +83,9 @@ class Fleet:
         """Report one window of the canary's hold, a minute after the one before."""
         order = self.held[CANARY]
         self.moment += timedelta(minutes=1)
-        report = HoldReport(
+        report = HoldReport.of(
+            order,
             device=CANARY,
-            study=order.study,
-            revision=order.revision,
             setting=order.plan.rows[0].setting,
             measurement=replace(window(energy_j, 100.0), started_at=self.moment),
         )

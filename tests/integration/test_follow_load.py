@@ -93,28 +93,14 @@ class Served:
     def report(self, order: Assignment, load: float) -> None:
         seen = replace(shown(order.setting, load), started_at=self.time.now())
         outcome = Outcome(state=TrialState.COMPLETED, measurement=seen)
-        report = TrialReport(
-            device="sim",
-            study=order.study,
-            trial=order.trial,
-            attempt=order.attempt,
-            token=order.token,
-            nonce=order.nonce,
-            outcome=outcome,
-        )
+        report = TrialReport.of(order, device="sim", outcome=outcome)
         assert self.loop.trial_reports.record(report).result == "closed"
 
     def observe(self, order: HoldOrder, load: float) -> None:
         setting = _row(order.plan, load)
         window = replace(shown(setting, load), started_at=self.time.now())
         self.loop.hold_reports.observe(
-            HoldReport(
-                device="sim",
-                study=order.study,
-                revision=order.revision,
-                setting=setting,
-                measurement=window,
-            )
+            HoldReport.of(order, device="sim", setting=setting, measurement=window)
         )
 
     def run(self, loads: Iterable[float]) -> None:

@@ -39,6 +39,9 @@ def check_protocol(protocol: int) -> None:
         )
 
 
+M = TypeVar("M", bound="Message")
+
+
 class Message(BaseModel):
     """The base of every message. JSON has no infinities: they are sent as strings.
 
@@ -49,6 +52,13 @@ class Message(BaseModel):
     sizes: ClassVar[Sizes] = RECEIVED
 
     protocol: int = PROTOCOL
+
+    @classmethod
+    def of(cls: type[M], source: object, /, **others: Any) -> M:  # noqa: ANN401  as declared
+        """Return a message with the fields that the source has under the same name, and with `others`."""
+        names = cls.model_fields.keys() - {"protocol"}
+        alike = {name: getattr(source, name) for name in names if hasattr(source, name)}
+        return cls(**alike | others)
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -64,19 +74,10 @@ class Message(BaseModel):
         return bounded(data)
 
 
-V = TypeVar("V", bound="OperatorView")
-
-
 class OperatorView(Message):
     """An answer to an operator: its length grows with the fleet."""
 
     sizes: ClassVar[Sizes] = ANSWERED
-
-    @classmethod
-    def of(cls: type[V], source: object, /, **others: Any) -> V:  # noqa: ANN401  as declared
-        """Return a view with the fields that the source has under the same name, and with `others`."""
-        alike = {name: getattr(source, name) for name in cls.model_fields if hasattr(source, name)}
-        return cls(**alike | others)
 
     @model_validator(mode="before")
     @classmethod

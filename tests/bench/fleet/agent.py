@@ -177,15 +177,7 @@ class VirtualAgent:
         finally:
             self.traffic.trying -= 1
         self.traffic.trials[self.device, order.study, order.trial] += 1
-        report = TrialReport(
-            device=self.device,
-            study=order.study,
-            trial=order.trial,
-            attempt=order.attempt,
-            token=order.token,
-            nonce=order.nonce,
-            outcome=outcome,
-        )
+        report = TrialReport.of(order, device=self.device, outcome=outcome)
         self._spool.append(report)
         await self._deliver()
 
@@ -214,10 +206,9 @@ class VirtualAgent:
             return
         self._reported_s = self.monotonic()
         self._spool.append(
-            HoldReport(
+            HoldReport.of(
+                hold,
                 device=self.device,
-                study=hold.study,
-                revision=hold.revision,
                 setting=setting,
                 measurement=self.model.window(setting, began, hold.window_s, self.rng),
             )

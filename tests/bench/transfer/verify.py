@@ -226,10 +226,7 @@ def _hold(
         assert isinstance(order, Assignment), order
         time.sleep(WINDOW_S)
         loop.trial_reports.record(
-            TrialReport(
-                device=gpu.name, study=order.study, trial=order.trial, attempt=order.attempt,
-                token=order.token, nonce=order.nonce, outcome=gpu.window(order.setting, time),
-            )
+            TrialReport.of(order, device=gpu.name, outcome=gpu.window(order.setting, time))
         )  # fmt: skip
     raise AssertionError(f"{gpu.name} does not come to hold")
 

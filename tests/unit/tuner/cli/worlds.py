@@ -150,15 +150,7 @@ def tune(
             return
         assert isinstance(order, Assignment), order
         verbs.loop.trial_reports.record(
-            TrialReport(
-                device=name,
-                study=order.study,
-                trial=order.trial,
-                attempt=order.attempt,
-                token=order.token,
-                nonce=order.nonce,
-                outcome=surface(order.setting),
-            )
+            TrialReport.of(order, device=name, outcome=surface(order.setting))
         )
     raise AssertionError("the study does not come to an end")
 

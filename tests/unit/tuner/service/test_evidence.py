@@ -63,9 +63,7 @@ def test_windows_stored_meanwhile_are_in_neither_report_nor_archive(
         world.time.sleep(60)
         own = replace(window(energy_j, 110), started_at=began)
         row = order.plan.rows[-1].setting
-        report = HoldReport(
-            device="sim", study="s1", revision=order.revision, setting=row, measurement=own
-        )
+        report = HoldReport.of(order, device="sim", setting=row, measurement=own)
         assert world.loop.hold_reports.observe(report).result == "kept"
 
     hold(6.0)

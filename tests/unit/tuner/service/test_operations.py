@@ -391,10 +391,7 @@ def test_windows_of_a_hold_that_break_a_limit_are_counted_as_a_scrape_counts_the
     for minute in range(1, 41):
         slow = replace(window(6.0, 150.0), started_at=START + timedelta(minutes=minute))
         verbs.loop.hold_reports.observe(
-            HoldReport(
-                device="sim", study=name, revision=order.revision, setting=setting(600),
-                measurement=slow,
-            )
+            HoldReport.of(order, device="sim", setting=setting(600), measurement=slow)
         )  # fmt: skip
     scraped = counts.registry.get_sample_value("jouletune_violations_total", {"level": "hold"})
     violations = verbs.report(name).study.violations

@@ -108,13 +108,7 @@ def test_a_lifted_stop_lets_a_hold_go_on_without_a_new_trial(world: World) -> No
     count = world.store.trials.count("s1")
     verbs = Operations(world.loop)
     verbs.stop_all(STOP)
-    ended = HoldReport(
-        device="sim",
-        study="s1",
-        revision=first.revision,
-        setting=setting(600),
-        ended="stop-all by ann",
-    )
+    ended = HoldReport.of(first, device="sim", setting=setting(600), ended="stop-all by ann")
     assert world.loop.hold_reports.observe(ended).result == "late"
     verbs.lift(Change(who="bob"))
     again = world.ask()

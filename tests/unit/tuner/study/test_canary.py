@@ -73,10 +73,9 @@ def show(
     """Report windows of a hold, each a minute after the one before; return the study's phase."""
     for _ in range(count):
         world.time.sleep(60.0)
-        report = HoldReport(
+        report = HoldReport.of(
+            order,
             device=name,
-            study="s1",
-            revision=order.revision,
             setting=setting(600),
             measurement=replace(seen, started_at=world.time.now()),
         )
@@ -194,10 +193,9 @@ def test_the_canary_has_its_share_of_a_limit_on_a_sum(
 
 def test_a_hold_that_the_canary_ends_starts_the_study_over(world: World) -> None:
     order = begun(world)
-    ended = HoldReport(
+    ended = HoldReport.of(
+        order,
         device="a",
-        study="s1",
-        revision=order.revision,
         setting=setting(600),
         ended="latency_p99_ms was 140 in 3 windows in a row",
     )

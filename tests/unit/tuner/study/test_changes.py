@@ -131,10 +131,9 @@ def heard(world: World) -> Heard:
 
 def report(order: HoldOrder, world: World, minute: int) -> HoldReport:
     began = world.time.now() + timedelta(minutes=minute)
-    return HoldReport(
+    return HoldReport.of(
+        order,
         device="sim",
-        study=order.study,
-        revision=order.revision,
         setting=order.plan.rows[-1].setting,
         measurement=replace(window(), started_at=began),
     )
@@ -151,15 +150,7 @@ def test_every_trial_is_heard_once_with_its_window(world: World) -> None:
 
 def test_a_report_that_comes_twice_is_heard_once(world: World) -> None:
     order = world.assigned()
-    message = TrialReport(
-        device="sim",
-        study=order.study,
-        trial=order.trial,
-        attempt=order.attempt,
-        token=order.token,
-        nonce=order.nonce,
-        outcome=truth(order.setting),
-    )
+    message = TrialReport.of(order, device="sim", outcome=truth(order.setting))
     assert [world.loop.trial_reports.record(message).result for _ in range(2)] == [
         "closed",
         "duplicate",

@@ -299,13 +299,7 @@ class Drifting:
             self.truly_j += (self.baseline_j() - HELD_J) * RATE * 10.0
             seen = self.shown(setting(600)).measurement
             self.world.loop.hold_reports.observe(
-                HoldReport(
-                    device="sim",
-                    study="s1",
-                    revision=self.hold.revision,
-                    setting=setting(600),
-                    measurement=seen,
-                )
+                HoldReport.of(self.hold, device="sim", setting=setting(600), measurement=seen)
             )
             order = self.world.ask_holding(self.hold)
             if isinstance(order, Assignment):

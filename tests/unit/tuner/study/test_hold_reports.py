@@ -19,10 +19,9 @@ from tuner.wire import HoldOrder, HoldReport, Receipt
 
 def told(world: World, order: HoldOrder, seen: Measurement, speaks_s: float | None = None) -> None:
     world.loop.hold_reports.observe(
-        HoldReport(
+        HoldReport.of(
+            order,
             device="sim",
-            study=order.study,
-            revision=order.revision,
             setting=order.plan.rows[0].setting,
             measurement=seen,
             speaks_s=speaks_s,

@@ -159,13 +159,8 @@ def test_a_report_on_a_study_without_the_device_is_refused(world: World) -> None
     world.start()
     world.loop.register(device("other"))
     hold = world.run(truth)
-    message = HoldReport(
-        device="other",
-        study="s1",
-        revision=hold.revision,
-        setting=setting(600),
-        measurement=window(),
-        ended="for no reason",
+    message = HoldReport.of(
+        hold, device="other", setting=setting(600), measurement=window(), ended="for no reason"
     )
     with pytest.raises(InvalidInput, match="other"):
         world.loop.hold_reports.observe(message)
@@ -424,10 +419,9 @@ def test_like_devices_run_each_trial_together(world: World) -> None:
 def test_a_hold_that_ended_starts_the_evidence_afresh(world: World) -> None:
     world.start()
     hold = world.run(truth)
-    sent = HoldReport(
+    sent = HoldReport.of(
+        hold,
         device="sim",
-        study="s1",
-        revision=hold.revision,
         setting=setting(600),
         measurement=window(6.0, 140.0),
         ended="latency_p99_ms broke its limit in 3 windows",

@@ -83,15 +83,7 @@ class World:
 
     def report(self, order: Assignment, outcome: Outcome, name: str = "sim") -> str:
         return self.loop.trial_reports.record(
-            TrialReport(
-                device=name,
-                study=order.study,
-                trial=order.trial,
-                attempt=order.attempt,
-                token=order.token,
-                nonce=order.nonce,
-                outcome=outcome,
-            )
+            TrialReport.of(order, device=name, outcome=outcome)
         ).result
 
     def step(self, surface: Callable[[Setting], Outcome], *names: str) -> dict[str, object]:

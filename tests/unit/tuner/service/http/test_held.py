@@ -38,10 +38,9 @@ def world() -> World:
 
 def report(order: HoldOrder, world: World, minute: int, **changes: object) -> HoldReport:
     began = world.time.now() + timedelta(minutes=minute)
-    message = HoldReport(
+    message = HoldReport.of(
+        order,
         device="sim",
-        study=order.study,
-        revision=order.revision,
         setting=order.plan.rows[-1].setting,
         measurement=replace(window(), started_at=began),
     )

@@ -249,10 +249,8 @@ def test_a_paused_hold_is_one_message_that_names_its_devices() -> None:
     )  # fmt: skip
     courier.take_up()
     verbs.pause(study, Change(who="ann", why="lunch"))
-    end = HoldReport(
-        device="sim", study=study, revision=hold.revision, setting=hold.plan.rows[0].setting,
-        ended=f"study {study} is paused",
-    )  # fmt: skip
+    held = hold.plan.rows[0].setting
+    end = HoldReport.of(hold, device="sim", setting=held, ended=f"study {study} is paused")
     assert verbs.loop.hold_reports.observe(end).result == "late"
     assert courier.deliver() is None
     (only,) = sent
