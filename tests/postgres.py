@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, create_engine, make_url, text
 
-from tests.processes import reserved_port
+from tests.processes import reserved_port, run_to_end
 
 
 def binaries() -> Path:
@@ -103,14 +103,7 @@ def restore(url: str, path: Path) -> None:
 
 
 def _client(program: str, url: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [binaries() / program, *arguments, url],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_to_end([binaries() / program, *arguments, url], stdin=subprocess.DEVNULL, timeout=60)
     assert done.returncode == 0, f"{program}: {done.stderr}"
     return done.stdout
 

@@ -9,11 +9,23 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 _RESERVED: list[socket.socket] = []
+
+
+def run_to_end(
+    command: Sequence[str | Path],
+    *,
+    check: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, and return it with its output as text; the options are those of `subprocess.run`."""
+    return subprocess.run(command, capture_output=True, text=True, check=check, **options)
 
 
 def until(

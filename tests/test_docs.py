@@ -25,6 +25,7 @@ import typer
 from db import open_store
 from tests.builders import device, setting, study
 from tests.integration.stage import JOULETUNE
+from tests.processes import run_to_end
 from tuner.cli.app import USAGE_ERROR, app, below, main
 from tuner.core import Phase, Plan, Safety, Study, Terms
 
@@ -325,15 +326,12 @@ def elsewhere() -> dict[str, str]:
 def started(folder: Path, command: Command) -> None:
     """Run a study as on the page, with few trials; if sobol refuses a part, with the page's policy."""
     quickly = QUICKLY[:2] if "strict" in command.words else QUICKLY
-    done = subprocess.run(
+    done = run_to_end(
         [*JOULETUNE, *command.words[1:], *quickly],
         cwd=folder,
         env={**elsewhere(), "PYTHONPATH": str(TOP)},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
     assert done.returncode == 0, f"{command}: {done.stderr}"
 

@@ -16,6 +16,7 @@ from tests.bench.contest.contest import ContestTerms, jobs_of, standings
 from tests.bench.contest.test_score import look, outcome
 from tests.bench.made_up.kinds import made_up
 from tests.bench.result import changed, header, machine
+from tests.processes import run_to_end
 from tuner.cli.output import json_text
 
 TOP = Path(__file__).parents[1]
@@ -62,9 +63,7 @@ SURFACES = "| `ours` | 0.75 | 0.88 | 1.00 / 1.00 | 0.0 % / 0.0 % | 0.0 / 0.0 | 0
 def written(page: Path, name: str, result: object) -> subprocess.CompletedProcess[str]:
     told = page.with_suffix(".json")
     told.write_text(json.dumps(result))
-    return subprocess.run(
-        [sys.executable, SCRIPT, name, told, page], capture_output=True, text=True, timeout=120
-    )
+    return run_to_end([sys.executable, SCRIPT, name, told, page], timeout=120)
 
 
 @pytest.mark.parametrize("name", ["surfaces", "made-up"])
@@ -183,7 +182,7 @@ def test_every_block_names_commits_of_this_history() -> None:
     named = {commit for _, _, commits in blocks for commit in commits}
     assert [commit for commit in named if commit.endswith("-dirty")] == []
     git = ["git", "-C", str(TOP)]
-    known = subprocess.run([*git, "log", "--format=%H"], capture_output=True, text=True)
+    known = run_to_end([*git, "log", "--format=%H"])
     if known.returncode or (TOP / ".git/shallow").exists():
         pytest.skip("there is no history here to find the commits in")
     history = known.stdout.split()
@@ -192,7 +191,7 @@ def test_every_block_names_commits_of_this_history() -> None:
 
 def test_the_queue_of_make_runs_every_bench_of_a_page() -> None:
     command = ["make", "--dry-run", "--always-make", "figures"]
-    ran = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=120)
+    ran = run_to_end(command, cwd=TOP, timeout=120)
     assert ran.returncode == 0, ran.stderr
     loops = re.findall(r"for one in ([\w -]+);", ran.stdout)
     written = re.findall(r"docs/figures\.py ([\w-]+)", ran.stdout) + " ".join(loops).split()

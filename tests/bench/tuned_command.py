@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.stage import JOULETUNE
+from tests.processes import run_to_end
 
 TOP = Path(__file__).parents[2]
 DEADLINE_S = 1800.0
@@ -28,15 +29,12 @@ def studied(
     """Return the result of `jouletune run --command`; the first value of each knob is the baseline."""
     given = [f"--knob={name}={','.join(values)}" for name, values in knobs.items()]
     names = {name: text for name, text in os.environ.items() if not name.startswith("JOULETUNE_")}
-    done = subprocess.run(
+    done = run_to_end(
         [*JOULETUNE, "run", "--command", shlex.join(command), *given, *options, "--json"],
         cwd=folder,
         env={**names, "PYTHONPATH": str(TOP)},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=DEADLINE_S,
-        check=False,
     )
     if done.returncode:
         raise RuntimeError(f"{title}: {done.stderr[-2000:]}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kubernetes.rendered import pods
-from tests.processes import proc
+from tests.processes import proc, run_to_end
 
 POD = {
     "automountServiceAccountToken", "containers", "enableServiceLinks", "hostPID", "initContainers",
@@ -42,9 +42,7 @@ LIMITS = ("--ulimit=nofile=16384:16384", "--ulimit=nproc=4096:4096")
 
 def podman(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run podman; raise an error if it fails, unless the caller checks that."""
-    done = subprocess.run(
-        ["podman", *command], capture_output=True, text=True, check=False, timeout=AWAIT_S
-    )
+    done = run_to_end(["podman", *command], timeout=AWAIT_S)
     assert not check or done.returncode == 0, (
         f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     )

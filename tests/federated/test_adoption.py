@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import indent
@@ -13,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.processes import run_to_end
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make test-federated")
 
@@ -103,12 +104,8 @@ def evaluated(_: int, arrays: ArrayRecord) -> MetricRecord:
 
 def trials(database: Path) -> list[dict[str, Any]]:
     command = ["history", "--workload", "federated", "--db", f"sqlite:///{database}"]
-    ran = subprocess.run(
-        [PYTHON, "-c", JOULETUNE, *command, "--format", "json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
+    ran = run_to_end(
+        [PYTHON, "-c", JOULETUNE, *command, "--format", "json"], timeout=120, check=True
     )
     return sorted(json.loads(ran.stdout), key=lambda row: row["number"])
 
@@ -136,8 +133,6 @@ def test_an_app_made_by_the_page_gets_and_reports_its_rounds(joules: bool, tmp_p
 @pytest.mark.timeout(300)
 def test_flowers_process_loads_neither_sql_nor_torch() -> None:
     loads = "import sys, agents.federated.strategy, agents.federated.embedded; print(*sys.modules)"
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", loads], capture_output=True, text=True, check=True
-    )
+    ran = run_to_end([sys.executable, "-W", "ignore", "-c", loads], check=True)
     loaded = {name.partition(".")[0] for name in ran.stdout.split()}
     assert "agents" in loaded and not loaded & {"torch", "botorch", "scipy", "alembic", "db"}

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import command_line, kill, proc, processes
+from tests.processes import command_line, kill, proc, processes, run_to_end
 
 pytest.importorskip("ray", reason="Flower's simulation needs ray: make test-federated")
 
@@ -44,9 +44,7 @@ pytestmark = pytest.mark.skipif(
 def rounds(database: Path) -> list[dict[str, Any]]:
     """Return the rounds, by an operator's command."""
     command = ["history", "--db", f"sqlite:///{database}", "--format", "json"]
-    done = subprocess.run(
-        [PYTHON, "-c", JOULETUNE, *command], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = run_to_end([PYTHON, "-c", JOULETUNE, *command], check=True, timeout=120)
     return sorted(json.loads(done.stdout), key=lambda row: row["number"])
 
 
@@ -72,7 +70,7 @@ def test_a_real_run_has_the_same_rounds_as_one_in_this_process_and_leaves_nothin
     real, local = tmp_path / "real.sqlite", tmp_path / "local.sqlite"
     command = [sys.executable, "-m", "jouletune_bench.fleet.example", "--database", str(real)]
     command += ["--rounds", str(ROUNDS), "--clients", str(CLIENTS), "--python", PYTHON]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    ran = run_to_end(command, timeout=500)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     in_process(training(CLIENTS), local)
     assert len(rounds(real)) == len(rounds(local)) == ROUNDS
@@ -100,7 +98,7 @@ def test_a_goal_ends_a_real_run_whose_tuner_and_server_were_killed(tmp_path: Pat
         first.wait(60)
     kill(*filter(ours, processes()))
     before = completed(database)
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    ran = run_to_end(command, timeout=600)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     rows = rounds(database)
     assert before < len(rows) < before + 150, "the goal ended it"

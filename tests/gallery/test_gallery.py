@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from tests.bench.tuned_command import TOP, chosen, saving
 from tests.gallery.bench import beyond, means
 from tests.gallery.entries import ENTRIES, PROGRAMS, Entry
+from tests.processes import run_to_end
 
 MOST_LINES = 80
 NUMPY = [
@@ -23,9 +23,7 @@ TORCH = {one.program: one for name, one in ENTRIES.items() if name not in NUMPY}
 def printed(entry: Entry, setting: dict[str, str]) -> dict[str, float]:
     """Return what a program prints with small sizes."""
     words = [str(PROGRAMS / entry.program), *entry.words(setting), *entry.small]
-    done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, check=True, timeout=300
-    )
+    done = run_to_end([sys.executable, *words], check=True, timeout=300)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 

@@ -19,7 +19,7 @@ from tests.boards.mounted import HERE
 from tests.boards.study import LIMIT, Truth, granted_study, study, trials_of
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
-from tests.processes import until
+from tests.processes import run_to_end, until
 from tuner.core import Phase, TrialState
 
 __all__ = ["boards", "library", "mount"]
@@ -55,12 +55,9 @@ def actuator(folder: Path, text: str, environ: Mapping[str, str]) -> Iterator[No
 
 def killed(folder: Path, spec: str, root: Path, environ: Mapping[str, str]) -> str:
     """Set every knob of a target to its middle value in a process, which is then killed."""
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", KILLED, spec, str(folder / "agent"), str(root)],
         env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=HERE,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr

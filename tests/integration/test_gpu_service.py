@@ -19,7 +19,7 @@ import pytest
 
 from tests.integration.test_nvidia import CONSOLE, START_S, Bench, bench
 from tests.nvml.fixtures import library
-from tests.processes import until
+from tests.processes import run_to_end, until
 
 __all__ = ["bench", "library"]
 
@@ -113,12 +113,9 @@ histogram = "req_seconds"
 def test_a_service_that_a_knob_restarts_is_tuned_and_confirmed(bench: Bench, service: Path) -> None:
     options = ["--device", "nvidia:0", "--workload", f"service:{service}", "--policy", "sobol"]
     options += ["--no-constraint", "--trials", "4", "--window", "3", "--json"]
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", CONSOLE, "run", *options, "--state-dir", str(bench.folder / "st")],
         env=bench.environ,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(done.stdout)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.stage import JOULETUNE, Stage, stage
-from tests.processes import until
+from tests.processes import run_to_end, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -35,15 +35,12 @@ def run(services: Stage, folder: Path, *arguments: str) -> tuple[int, str, str]:
     """Run a study, and let the services keep its result."""
     where = ("--tuner", f"http://127.0.0.1:{services.tuner_port}")
     token = ("--token-file", str(services.token_file))
-    done = subprocess.run(
+    done = run_to_end(
         [*JOULETUNE, "run", "--keep", *QUICKLY, *where, *token, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(TOP)},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=200,
-        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 

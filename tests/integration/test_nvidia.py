@@ -23,7 +23,7 @@ from db import open_store
 from tests.actuation import answers
 from tests.nvml.fake import A100, FakeNvml
 from tests.nvml.fixtures import library
-from tests.processes import until
+from tests.processes import run_to_end, until
 from tuner.cli.run.results import score
 from tuner.core import ActuationError, Constraint, Objective, Phase, TrialState
 
@@ -84,13 +84,7 @@ ORIGINAL = (0.0, 400.0)
 def test_a_run_finds_most_of_the_saving_and_leaves_the_gpu_as_it_was(bench: Bench) -> None:
     options = ["--device", "nvidia:0", "--policy", "polythrottle", "--constraint", LIMIT]
     options += ["--trials", "15", "--json", "--state-dir", str(bench.folder / "state")]
-    done = subprocess.run(
-        [sys.executable, "-c", CONSOLE, "run", *options],
-        env=bench.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", CONSOLE, "run", *options], env=bench.environ)
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(done.stdout)
     assert result["won"] is True
@@ -121,12 +115,8 @@ def test_a_killed_agent_leaves_nothing_behind_once_its_lease_is_over(bench: Benc
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     began = time.monotonic()
-    killed = subprocess.run(
-        [sys.executable, "-c", script, str(bench.folder / "agent")],
-        env=bench.environ,
-        capture_output=True,
-        text=True,
-        check=False,
+    killed = run_to_end(
+        [sys.executable, "-c", script, str(bench.folder / "agent")], env=bench.environ
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert "'gpu.clock_mhz': 1005" in killed.stdout
@@ -167,13 +157,7 @@ def test_a_study_of_an_unkind_board_goes_on_without_the_knob_that_it_refuses(ben
     bench.nvml.refuse("nvmlDeviceSetPowerManagementLimit", 3)
     options = ["--device", "nvidia:0", "--policy", "sobol", "--constraint", LIMIT, "--window", "2"]
     options += ["--trials", "6", "--json", "--state-dir", str(bench.folder / "state")]
-    done = subprocess.run(
-        [sys.executable, "-c", CONSOLE, "run", *options],
-        env=bench.environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", CONSOLE, "run", *options], env=bench.environ)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout)["won"] is True
     assert altered(bench.nvml) == ORIGINAL

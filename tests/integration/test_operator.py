@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.integration.stage import JOULETUNE, QUICK, Stage, batch_size, start
-from tests.processes import until
+from tests.processes import run_to_end, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -18,11 +18,9 @@ def ask(played: Stage, *arguments: str) -> tuple[int, str, str]:
     """Run a command against the tuner to its end."""
     where = ("--tuner", f"http://127.0.0.1:{played.tuner_port}")
     token = ("--token-file", str(played.token_file))
-    done = subprocess.run(
-        [*JOULETUNE, *arguments, *where, *token],
-        capture_output=True, text=True, timeout=100.0, stdin=subprocess.DEVNULL,
-        check=False,
-    )  # fmt: skip
+    done = run_to_end(
+        [*JOULETUNE, *arguments, *where, *token], timeout=100.0, stdin=subprocess.DEVNULL
+    )
     return done.returncode, done.stdout, done.stderr
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from tests.contracts.migrations import MigrationsContract
 from tests.frozen.content import everything
 from tests.frozen.make import RELEASES, Release
 from tests.integration.stage import JOULETUNE, Wire
-from tests.processes import until
+from tests.processes import run_to_end, until
 from tuner.core import InvalidInput, Notice, StoreError, Topic
 
 HURRIED = {"options": "-c statement_timeout=100"}
@@ -201,13 +200,10 @@ def test_a_passfile_opens_a_database_with_a_password(guarded: str, tmp_path: Pat
 @pytest.mark.parametrize("command", [["tuner", "serve", "--port", "0"], ["doctor"]], ids=" ".join)
 def test_a_wrong_password_is_never_shown(guarded: str, command: list[str], tmp_path: Path) -> None:
     url = guarded.replace("keeper@", "keeper:s3cr3t@")
-    done = subprocess.run(
+    done = run_to_end(
         [*JOULETUNE, *command],
         cwd=tmp_path,
         env={**os.environ, "JOULETUNE_DB": url, "COLUMNS": "1000"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     output = done.stdout + done.stderr
     assert "password authentication failed" in output

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pytest
 from agents.devices.fake import knobs as fake
 from tests.integration.stage import Stage, stage
 from tests.integration.test_control_windows import BRISK
-from tests.processes import reserved_port, until
+from tests.processes import reserved_port, run_to_end, until
 from tests.unit.agents.actuator.site import GPU, LIMIT, Site
 from tuner.cli.app import main as jouletune
 
@@ -205,9 +204,7 @@ def start_prometheus(made: Monitored) -> None:
 
 def promtool(*arguments: str, given: str = "") -> str:
     """Run promtool, which must succeed, and return its output."""
-    done = subprocess.run(
-        ["promtool", *arguments], input=given, capture_output=True, text=True, check=False
-    )
+    done = run_to_end(["promtool", *arguments], input=given)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

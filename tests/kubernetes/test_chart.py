@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import tuner.main
 from agents.actuator.grants import ActuatorConfig, load_config
 from agents.config import AgentConfig, load_agent_config
 from tests.kubernetes.rendered import TOP, containers, files, kinds, objects, pods
+from tests.processes import run_to_end
 from tuner.cli.app import main
 from tuner.config import TunerConfig, load_tuner_config
 from tuner.service.http.bodies import is_open
@@ -249,9 +249,7 @@ def test_the_alerts_are_those_of_prometheus_that_can_fire_in_pods() -> None:
 def test_promtool_accepts_the_alerts(tmp_path: Path) -> None:
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump(yaml.safe_load(alerts())["spec"]))
-    done = subprocess.run(
-        ["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False
-    )
+    done = run_to_end(["promtool", "check", "rules", str(file)])
     assert done.returncode == 0, done.stdout + done.stderr
 
 

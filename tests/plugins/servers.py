@@ -18,7 +18,7 @@ import pytest
 
 from tests import postgres
 from tests.plugins.examples import Example
-from tests.processes import reserved_port, until
+from tests.processes import reserved_port, run_to_end, until
 
 WORDS = ("the", "least", "energy", "while", "your", "latency", "limits", "hold", "measured")
 
@@ -211,9 +211,7 @@ SERVERS = {one.__name__: one for one in (fastapi, nginx, postgresql, redis, trai
 
 
 def _call(command: list[str], environ: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_to_end(command, env=environ, timeout=120)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.integration.stage import JOULETUNE
 from tests.plugins.servers import Running
+from tests.processes import run_to_end
 
 TOP = Path(__file__).parents[2]
 DEADLINE_S = 1500.0
@@ -18,15 +19,12 @@ DEADLINE_S = 1500.0
 def jouletune(running: Running, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command beside the example, isolated from the machine's own tuners."""
     names = {name: text for name, text in os.environ.items() if not name.startswith("JOULETUNE_")}
-    return subprocess.run(
+    return run_to_end(
         [*JOULETUNE, *words],
         cwd=folder,
         env={**names, "PYTHONPATH": str(TOP), **running.environment},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=DEADLINE_S,
-        check=False,
     )
 
 

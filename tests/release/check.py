@@ -25,6 +25,7 @@ from bare_debian import bare, copied
 from build_wheel import refuse_other_tags, released
 
 from tests.bench.result import header
+from tests.processes import run_to_end
 from tests.release import jammy
 from tests.release.booted import STEPS, Packages, tried_in_a_machine
 from tests.release.gate import frozen, waits
@@ -165,9 +166,7 @@ def judged(packages: Packages) -> dict[str, Any]:
         raise CannotRun("not installed: lintian (apt install lintian)")
     began = time.monotonic()
     command = ("lintian", "--allow-root", "--fail-on", "error", "--show-overrides")
-    done = subprocess.run(
-        [*command, *packages], capture_output=True, text=True, check=False, timeout=LIMIT_S
-    )
+    done = run_to_end([*command, *packages], timeout=LIMIT_S)
     lines = [words for line in done.stdout.splitlines() if len(words := line.split()) > 2]
     by_severity = {
         kind: Counter(words[2] for words in lines if words[0] == f"{letter}:")
@@ -276,9 +275,7 @@ def megabytes(file: Path) -> float:
 
 def run(*command: str) -> str:
     """Run a command that must not fail, and return its output."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=SOURCE, timeout=LIMIT_S
-    )
+    done = run_to_end(command, cwd=SOURCE, timeout=LIMIT_S)
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-3000:]}"
     return done.stdout
 

@@ -20,7 +20,7 @@ from typing import Any
 from bare_debian import copied
 from build_deb import download, locked
 
-from tests.processes import children
+from tests.processes import children, run_to_end
 from tests.systemd.machine import SOURCE, CannotRun, Machine, booted, why_not
 from tests.systemd.test_services import DESK, INSTALL, ORIGINAL, Site
 
@@ -34,10 +34,10 @@ class Away(Site):
     """A machine without a tuner; the tuner runs on this host, in the machine's network."""
 
     def ask(self, *command: str) -> Any:  # noqa: ANN401 - JSON
-        done = subprocess.run(
+        done = run_to_end(
             [*in_network(self.machine), str(BINARIES / "jouletune"), *command, *self.desk],
-            capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
+            timeout=300,
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -124,7 +124,7 @@ def prepared(kept: Path) -> Path:
 
 def must(*command: str) -> None:
     """Run a command that prepares the machine. Raises CannotRun: it failed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAKE_S)
+    done = run_to_end(command, timeout=MAKE_S)
     if done.returncode:
         last = " | ".join(done.stderr.strip().splitlines()[-3:])
         raise CannotRun(f"{command[0]} does not make an Ubuntu 22.04 here: {last}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run_to_end
 from tests.release import smoke
 
 SOURCE = Path(__file__).parents[2]
@@ -20,9 +20,7 @@ PACKAGES = ("agents", "db", "policies", "tuner")
 
 
 def run(*command: str | Path, cwd: Path = SOURCE) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=500
-    )
+    done = run_to_end(command, cwd=cwd, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

@@ -25,6 +25,7 @@ import psutil
 from tests.bench.fleet.connection import TunerAddress
 from tests.bench.fleet.fleet import SimulatedFleet, SimulationPlan, quantile
 from tests.bench.result import header
+from tests.processes import run_to_end
 from tuner.main import utc_now
 
 HERE = Path(__file__).parents[2]
@@ -153,9 +154,7 @@ def busy_s() -> float:
 def described(root: Path) -> str:
     """Return the commit of a tree."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=root
-    ).stdout.strip()
+    return run_to_end(command, check=True, cwd=root).stdout.strip()
 
 
 def main() -> None:

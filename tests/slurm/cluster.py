@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.actuation import answers
 from tests.nvml.fake import A40, A100, FakeNvml
-from tests.processes import reserved_port
+from tests.processes import reserved_port, run_to_end
 
 PAGE = Path(__file__).parents[2] / "docs/slurm.md"
 """The page whose scripts are run here."""
@@ -238,9 +238,7 @@ class SlurmNode:
 
     def ask(self, *command: str) -> str:
         """Return the output of a Slurm command."""
-        done = subprocess.run(
-            command, env=self.environ, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = run_to_end(command, env=self.environ, timeout=60)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
@@ -306,13 +304,7 @@ def slurm_node(
         node.until(lambda: answers(folder / "actuator.sock"), "the actuator")
 
         def idle() -> bool:
-            done = subprocess.run(
-                ("sinfo", "-h", "-o", "%T"),
-                env=node.environ,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = run_to_end(("sinfo", "-h", "-o", "%T"), env=node.environ)
             return {*done.stdout.split()} == {"idle"}
 
         if slurm:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bare_debian import bare
 
-from tests.processes import children, gone
+from tests.processes import children, gone, run_to_end
 
 SOURCE = Path(__file__).parents[2]
 KEPT = SOURCE / "build" / "systemd"
@@ -105,13 +105,7 @@ class Machine:
         first = str(children(self.nspawn)[0])
         inside = ["nsenter", "-t", first, "-m", "-u", "-i", "-n", "-p", "-C", "-r"]
         environ = [f"PATH={PATH}", "HOME=/root", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={WHEELS}"]
-        return subprocess.run(
-            [*inside, "env", "-i", *environ, *command],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=COMMAND_S,
-        )
+        return run_to_end([*inside, "env", "-i", *environ, *command], timeout=COMMAND_S)
 
     def run(self, *command: str) -> str:
         """Run a command inside that must not fail, and return its output."""
@@ -260,9 +254,7 @@ def _wheels() -> Path:
 def _must(what: str, *command: str) -> None:
     """Run a command that prepares the machine. Raises CannotRun: it failed."""
     try:
-        done = subprocess.run(
-            [*TIED, *command], capture_output=True, text=True, check=False, timeout=MAKE_S
-        )
+        done = run_to_end([*TIED, *command], timeout=MAKE_S)
     except subprocess.TimeoutExpired:
         raise CannotRun(f"{what} takes longer than {MAKE_S:g} s here") from None
     if done.returncode:
@@ -274,11 +266,9 @@ def _must(what: str, *command: str) -> None:
 
 def _copy_source(to: Path) -> None:
     """Copy the tracked files of this checkout, in their present state."""
-    listed = subprocess.run(
+    listed = run_to_end(
         ["git", "-c", f"safe.directory={SOURCE}", "ls-files", "-z", "-co", "--exclude-standard"],
         cwd=SOURCE,
-        capture_output=True,
-        text=True,
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):

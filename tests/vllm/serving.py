@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.processes import run_to_end
 from tests.vllm.build import environment
 
 ENVIRON = {
@@ -25,6 +26,4 @@ def jouletune(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours to its end."""
     program = "import sys; from tuner.cli.app import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=LONGEST_RUN_S
-    )
+    return run_to_end(command, timeout=LONGEST_RUN_S)

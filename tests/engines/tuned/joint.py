@@ -32,7 +32,7 @@ from tests.integration.stage import JOULETUNE
 from tests.llama.build import llama_server
 from tests.llama.models import weights
 from tests.llama.running import RunningProxy, running
-from tests.processes import command_line, kill
+from tests.processes import command_line, kill, run_to_end
 from tuner.cli.run.llm import LlmRequest, write_files
 from tuner.core import MeasurementError, Setting, Value
 
@@ -111,14 +111,11 @@ def jointly(bench: Bench, folder: Path, most: float, share: float) -> dict[str, 
     words += ["--trials", str(TRIALS)]
     words += ["--window", str(STUDY_WINDOW_S), "--foreign-share", str(share), "--json"]
     began = time.monotonic()
-    done = subprocess.run(
+    done = run_to_end(
         [*JOULETUNE, *words, "--state-dir", str(folder)],
         env={**os.environ, "PYTHONPATH": str(TOP)},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=DEADLINE_S,
-        check=False,
     )
     seconds = time.monotonic() - began
     if done.returncode:

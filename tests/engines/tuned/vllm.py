@@ -30,7 +30,7 @@ from tests.bench.result import header
 from tests.engines.tuned.joint import METRIC, Bench, in_turns
 from tests.integration.stage import JOULETUNE
 from tests.llama.running import running
-from tests.processes import reserved_port
+from tests.processes import reserved_port, run_to_end
 from tests.vllm.build import environment, install
 from tests.vllm.serving import ENVIRON, START_S, serving
 from tuner.cli.run.llm import LlmRequest, write_files
@@ -71,10 +71,7 @@ def study(
         words += ["--constraint", f"{metric.replace('p95', limited)} <= {most}x baseline"]
     words += ["--state-dir", str(folder), "--json", "--llm", "--", *serving()]
     began = time.monotonic()
-    done = subprocess.run(
-        [*JOULETUNE, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        timeout=DEADLINE_S,
-    )  # fmt: skip
+    done = run_to_end([*JOULETUNE, *words], stdin=subprocess.DEVNULL, timeout=DEADLINE_S)
     minutes = (time.monotonic() - began) / 60.0
     ended = (folder / "proxy.log").read_text()
     if done.returncode:
@@ -118,7 +115,7 @@ def sweep(folder: Path) -> dict[str, Any]:
     command += ["--serve-cmd", shlex.join([vllm, *serving()[3:], *address])]
     command += ["--bench-cmd", shlex.join(bench), "--num-runs", "1", "-o", str(folder / "sweep")]
     began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    done = run_to_end(command, timeout=DEADLINE_S)
     minutes = (time.monotonic() - began) / 60.0
     if done.returncode:
         raise RuntimeError(done.stdout[-1000:] + done.stderr[-2000:])

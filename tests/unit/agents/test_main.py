@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import platform
 import socket
-import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from agents.main import (
 from agents.target.side import Side
 from tests.errors import raised
 from tests.fakes import Rig
-from tests.processes import reserved_port
+from tests.processes import reserved_port, run_to_end
 from tests.unit.agents.left_behind import hold
 from tuner.core import (
     ConfigError,
@@ -67,9 +66,7 @@ with tempfile.TemporaryDirectory() as folder:
     open_target(Attachment("cpu"), "c", 0, Path(folder), Path("/")).close()
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
-    printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    printed = run_to_end([sys.executable, "-c", code], check=True, timeout=60)
     assert printed.stdout.strip() == "[]"
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from db import open_store
 from tests.builders import device
 from tests.contracts.killed_writer import ROOT
 from tests.errors import raised
-from tests.processes import reserved_port
+from tests.processes import reserved_port, run_to_end
 from tuner.core import ConfigError, NotFound, StoreError
 
 
@@ -21,9 +20,7 @@ def test_importing_the_memory_imports_no_database() -> None:
         "import sys, db; "
         "sys.exit(sorted({'sqlalchemy', 'alembic', 'psycopg', 'pyarrow'} & set(sys.modules)) or 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_to_end([sys.executable, "-c", code], cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.processes import until
+from tests.processes import run_to_end, until
 
 pytest.importorskip("torch", reason="the text workload needs torch")
 
@@ -223,16 +223,12 @@ def test_a_draft_that_does_not_go_with_the_target_is_refused(
 ) -> None:
     save(tiny(1, 32, 0), tmp_path, TARGET)
     save(tiny(1, 32, 1, vocab, context), tmp_path, "other")
-    ended = subprocess.run(
-        [*COMMAND, "--models", str(tmp_path)], capture_output=True, text=True, timeout=SLOW_S
-    )
+    ended = run_to_end([*COMMAND, "--models", str(tmp_path)], timeout=SLOW_S)
     assert ended.returncode == 2
     assert says in ended.stderr and "Traceback" not in ended.stderr
 
 
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [*COMMAND, "--models", str(tmp_path)], capture_output=True, text=True, timeout=SLOW_S
-    )
+    ended = run_to_end([*COMMAND, "--models", str(tmp_path)], timeout=SLOW_S)
     assert ended.returncode == 2
     assert f"target in {tmp_path} cannot be read" in ended.stderr

@@ -26,7 +26,7 @@ from agents.devices.fake import knobs as fake
 from agents.host.machine import HostClock
 from tests.actuation import answers
 from tests.ledger import root_process
-from tests.processes import proc
+from tests.processes import proc, run_to_end
 from tests.unit.agents.actuator.site import CLOCK, FACTORY, GPU, HERE, LIMIT, TRIED, Site
 from tuner.cli.app import main as jouletune
 from tuner.cli.host import doctor
@@ -409,9 +409,7 @@ def test_the_root_process_loads_only_nvml_and_files_that_the_ledger_counts(drive
         f"import agents.actuator.main, {module}, sys\n"
         "print([(n, getattr(x, '__file__', None)) for n, x in sys.modules.items()])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=HERE
-    )
+    done = run_to_end([sys.executable, "-c", script], check=True, cwd=HERE)
     ours = set()
     for name, file in ast.literal_eval(done.stdout):
         top = name.split(".")[0]

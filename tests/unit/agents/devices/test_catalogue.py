@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 
 import pytest
 
 from agents.devices.catalogue import DEVICES, known_truth, open_device, specs_in
 from tests.errors import raised
+from tests.processes import run_to_end
 from tuner import installed
 from tuner.core import InvalidInput
 
@@ -68,9 +68,7 @@ def test_kinds_are_imported_only_when_chosen() -> None:
         "open_device('cpu', seed=0, state_dir=None);"
         "print([m for m in sys.modules if m.startswith('agents.devices.')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    )
+    done = run_to_end([sys.executable, "-c", script], check=True)
     loaded = ast.literal_eval(done.stdout)
     assert {name.split(".")[2] for name in loaded} == {"catalogue", "cpu"}
     assert set(DEVICES) == {"cpu", "drm", "jetson", "nvidia", "simulated", "unit"}
