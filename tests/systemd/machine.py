@@ -229,7 +229,8 @@ def _base() -> Path:
     try:
         return bare("bookworm", KEPT, *TIED, limit_s=MAKE_S)
     except subprocess.SubprocessError as error:
-        said = str(getattr(error, "stderr", "") or error).strip().splitlines()[-3:]
+        called = isinstance(error, subprocess.CalledProcessError)
+        said = (error.stderr if called else str(error)).strip().splitlines()[-3:]
         raise CannotRun(
             f"mmdebstrap fails here (no network, or no rights): {' | '.join(said)}"
         ) from None
