@@ -21,6 +21,8 @@ FIGURES ?= bench-transfer bench-speculation\:PART=synthetic bench-caps bench-dec
 # Tests write into memory where 4 GB of it are free: each of their commits would wait for the disk.
 IN_MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 export OPENBLAS_NUM_THREADS := 1
+# Without bytecode each process compiles its sources anew, and each worker rewrites the assertions of all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
