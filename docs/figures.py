@@ -247,12 +247,13 @@ def galleries(entries: Mapping[str, Told]) -> list[Told]:
 
 
 def packed(step: Told) -> str:
-    """Return a step's result, its seconds, and its sizes and times."""
+    """Return a step's seconds and sizes, and its result if that is not ok."""
     if "not_run" in step:
         return f"not run ({step['not_run']})"
     size = step.get("mb")
     sizes = size.values() if isinstance(size, dict) else [size]
-    shown = [f"{step['result']}, {step['seconds']:.0f} s"]
+    shown = [] if step["result"] == "ok" else [step["result"]]
+    shown += [f"{step['seconds']:.0f} s"]
     shown += [f"{joined(sizes, '', ' + ')} MB"] if size else []
     shown += [step["again"]] if "again" in step else []
     shown += [f"{sum(tags.values())} {kind}" for kind, tags in step.get("lintian", {}).items()]

@@ -108,9 +108,7 @@ def prepared(kept: Path) -> Path:
     named, whole = os.environ.get("JOULETUNE_JAMMY", ""), kept / "jammy"
     base = Path(named)
     if not named or not (base / "etc/os-release").is_file():
-        raise CannotRun(
-            f"no root of Ubuntu 22.04 is named: set JOULETUNE_JAMMY to a folder with {PACKAGES}"
-        )
+        raise CannotRun(f"JOULETUNE_JAMMY names no Ubuntu 22.04 with {PACKAGES}")
     copied(base, whole)
     try:
         shutil.copytree(download(locked("agent", "3.10"), "3.10"), whole / "wheels")
