@@ -133,7 +133,8 @@ def _as_listed(
         InvalidInput: a build lacks the flag or a value, or the command or the proxy sets it.
     """
     if flag.name in getattr(engine, "knobs", ()):
-        if odd := [value for value in flag.values if not isinstance(value, int) or value < 0]:
+        # Beside a word the numbers are text, too: the word is what is wrong.
+        if odd := [value for value in flag.values if not str(value).isdecimal()]:
             raise InvalidInput(f"{flag.name} cannot be {odd[0]}", hint="use whole numbers from 0")
         return flag
     rows = (OPTIONS.match(line) for line in help_text.splitlines())

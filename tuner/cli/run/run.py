@@ -193,7 +193,9 @@ def run(
         )
     with _one_interrupt(), ExitStack() as stack:
         started, words = None, proxy_words(engine or (), knob or ())
-        if engine:
+        if engine and typed.server is not None:
+            # Refused here, not after minutes in which the engine loads its model.
+            _ = requested_jobs(replace(wishes, device=typed.server.device)), typed.server.load
             stack.enter_context(files.lock(state_dir, "run", 0o700))
             started = stack.enter_context(served(words, state_dir))
             typed, words = replace(typed, llm=started.url), started.words

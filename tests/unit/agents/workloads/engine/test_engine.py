@@ -227,6 +227,7 @@ def launcher(model: Path, flags: Mapping[str, Sequence[Value]], *more: str) -> L
         ({"max_num_seqs": (8, 16)}, ("--port=80",), "--port=80 is set by the proxy"),
         ({"tensor_parallel_size": (1, 2)}, ("-tp", "2"), "in the command as -tp"),
         ({"speculative_tokens": ("on", "off")}, (), "cannot be on; use whole numbers"),
+        ({"speculative_tokens": ("0", "off")}, (), "cannot be off; use whole numbers"),
         ({"speculative_tokens": (0, 2)}, ("-sc",), "-sc has no JSON object"),
         ({"speculative_tokens": (0, 2)}, ("-sc", "[1]"), "-sc has no JSON object"),
         ({"speculative_tokens": (0, 2)}, ("-sc.method", "eagle"), "-sc.method is in the command"),

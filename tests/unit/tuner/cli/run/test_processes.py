@@ -17,6 +17,7 @@ from tests.builders import START
 from tests.errors import raised
 from tests.processes import gone, reserved_port, until
 from tests.unit.agents.workloads.engine.test_engine import STAND_IN, memory_is_free, starts
+from tuner.cli.app import main
 from tuner.cli.reach import OWN, with_own_engine
 from tuner.cli.run.processes import (
     ChildProcess,
@@ -191,6 +192,21 @@ def test_an_address_and_a_command_exclude_each_other() -> None:
             demand_engine(llm, engine, resume=False, write_config=False)
     with raised(ConfigError, "--resume"):
         demand_engine(OWN, ["vllm"], resume=True, write_config=False)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--generate-load", "callers=0"], ["--constraint", "ttft_p95_ms <="], ["--device", "none:1"]],
+)
+def test_a_wrong_option_is_refused_before_the_engine_loads(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, state = tmp_path / "model", tmp_path / "state"
+    model.mkdir()
+    command = ["run", f"--llm={OWN}", "--knob", "max_num_seqs=8,16", "--state-dir", str(state)]
+    assert main([*command, *wrong, "--", *STAND_IN, str(model)]) == 2
+    assert wrong[1].partition("=")[0] in capsys.readouterr().err
+    assert not state.exists() and not (model / "starts").exists()
 
 
 @pytest.mark.parametrize("killed", ["proxy", "nothing"])
