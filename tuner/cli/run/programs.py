@@ -101,8 +101,8 @@ def finished_command(workload: str, setting: Setting) -> str:
     )
 
 
-PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-"""A word that is a number; other words, such as `01` or `nan`, stay as written."""
+PLAIN = re.compile(r"(?!-0$)-?(0|[1-9][0-9]*)(\.0|\.[0-9]*[1-9])?([eE][+-]?[0-9]+)?")
+"""A word that is a number; other words, such as `01`, `nan` or the version `3.10`, stay as written."""
 
 
 def listed_values(text: str) -> tuple[str, list[Value], Value]:
