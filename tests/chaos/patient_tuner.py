@@ -8,37 +8,14 @@ from typing import Any
 import httpx2
 
 from tests.fakes import StubTuner
-from tuner.core import Phase, Plan
+from tests.orders import assignment, hold_order
+from tuner.core import Plan
 from tuner.wire import Assignment, HoldOrder, Idle, Release
 
 FOUND = {"gpu.clock_mhz": 1000, "batch_size": 1}
 HELD = {"gpu.clock_mhz": 800, "batch_size": 2}
-TRIAL = Assignment(
-    study="s1",
-    revision=1,
-    trial=1,
-    attempt=1,
-    token=1,
-    nonce="n1",
-    lease_s=30.0,
-    phase=Phase.TUNING,
-    setting={"gpu.clock_mhz": 600, "batch_size": 4},
-    baseline=FOUND,
-    metrics=("energy_j",),
-    window_s=10.0,
-    max_window_s=10.0,
-)
-HOLD = HoldOrder(
-    study="s1",
-    revision=1,
-    plan=Plan.single(HELD),
-    baseline=FOUND,
-    limits=((),),
-    metrics=("energy_j",),
-    valid_for_s=36000.0,
-    observe_s=15.0,
-    window_s=10.0,
-)
+TRIAL = assignment({"gpu.clock_mhz": 600, "batch_size": 4}, FOUND)
+HOLD = hold_order(Plan.single(HELD), FOUND, valid_for_s=36000.0, observe_s=15.0)
 ORDERS = (
     TRIAL,
     HOLD,

@@ -11,38 +11,15 @@ from agents.target.side import Side
 from agents.target.target import Target
 from tests.chaos.theatre import GPU, HELD, TRIED, TRIED_NEXT, Theatre
 from tests.fakes import Rig
+from tests.orders import assignment, hold_order
 from tuner.core import Metric, Origin, Phase, Plan, Role
 from tuner.wire import Assignment, HoldOrder, Release
 
-TRIAL = Assignment(
-    study="s1",
-    revision=1,
-    trial=1,
-    attempt=1,
-    token=1,
-    nonce="n1",
-    lease_s=30.0,
-    phase=Phase.TUNING,
-    setting=TRIED,
-    baseline={"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400},
-    metrics=("energy_j",),
-    window_s=10.0,
-    max_window_s=10.0,
-)
+TRIAL = assignment(TRIED, {"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400})
 Order = Assignment | HoldOrder | Release
 ORDERS: tuple[Order, ...] = (
     TRIAL,
-    HoldOrder(
-        study="s1",
-        revision=1,
-        plan=Plan.single(HELD),
-        baseline=TRIAL.baseline,
-        limits=((),),
-        metrics=("energy_j",),
-        valid_for_s=3600.0,
-        observe_s=600.0,
-        window_s=10.0,
-    ),
+    hold_order(Plan.single(HELD), TRIAL.baseline, observe_s=600.0),
     TRIAL.model_copy(update={"trial": 2, "token": 2, "setting": TRIED_NEXT}),
     TRIAL.model_copy(
         update={"trial": 3, "token": 3, "setting": TRIAL.baseline, "phase": Phase.HOLDING}

@@ -15,9 +15,9 @@ import pytest
 from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
 from tests.chaos.rigs import ORDERS, TRIAL, Order, open_rig
 from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre
+from tests.orders import hold_order
 from tests.processes import until
 from tuner.core import Level, Plan, Row
-from tuner.wire import HoldOrder
 
 pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
@@ -142,16 +142,10 @@ def test_the_agent_killed_anywhere_in_its_next_start_leaves_so_too(
 
 BUSY = {"gpu.clock_mhz": 1110, "gpu.power_limit_w": 350}
 LOWEST_MHZ = 210
-BY_LOAD = HoldOrder(
-    study="s1",
-    revision=1,
-    plan=Plan((Row(8.0, HELD, at=7.0), Row(math.inf, BUSY)), "arrival_rate_per_s", eager=True),
-    baseline=TRIAL.baseline,
-    limits=((), ()),
-    metrics=("energy_j",),
-    valid_for_s=3600.0,
+BY_LOAD = hold_order(
+    Plan((Row(8.0, HELD, at=7.0), Row(math.inf, BUSY)), "arrival_rate_per_s", eager=True),
+    TRIAL.baseline,
     observe_s=600.0,
-    window_s=10.0,
 )
 
 

@@ -21,7 +21,8 @@ from tests.builders import Time
 from tests.fakes import StubTuner
 from tests.integration.spoken import Spoken
 from tests.integration.stage import Stage, batch_size
-from tuner.core import Phase, Plan, Setting
+from tests.orders import assignment, hold_order
+from tuner.core import Plan, Setting
 from tuner.wire import Assignment, HoldOrder, Idle, Release
 
 HELD: Setting = {"gpu.clock_mhz": 1050, "gpu.power_limit_w": 200, "batch_size": 8}
@@ -116,31 +117,15 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def hold(valid_for_s: float = 3600.0) -> HoldOrder:
-    return HoldOrder(
-        study="s1",
-        revision=1,
-        plan=Plan.single(HELD),
-        baseline=ORIGINAL,
-        limits=((),),
-        metrics=("energy_j", "latency_p99_ms"),
-        valid_for_s=valid_for_s,
-        observe_s=60.0,
-        window_s=10.0,
+    return hold_order(
+        Plan.single(HELD), ORIGINAL, metrics=("energy_j", "latency_p99_ms"), valid_for_s=valid_for_s
     )
 
 
 def trial(window_s: float = 10.0) -> Assignment:
-    return Assignment(
-        study="s1",
-        revision=1,
-        trial=1,
-        attempt=1,
-        token=1,
-        nonce="n1",
-        lease_s=30.0,
-        phase=Phase.TUNING,
-        setting=SLOW,
-        baseline=ORIGINAL,
+    return assignment(
+        SLOW,
+        ORIGINAL,
         metrics=("energy_j", "latency_p99_ms"),
         window_s=window_s,
         max_window_s=max(60.0, window_s),

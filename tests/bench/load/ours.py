@@ -20,6 +20,7 @@ from jouletune_bench.llm import Request, ServedRequest, ServesRequests, attach
 from jouletune_bench.llm.requests import repeated
 from policies import load_policy
 from tests.bench.load.servers import Limits, Opener
+from tests.orders import hold_order
 from tuner.core import (
     Constraint,
     Objective,
@@ -118,13 +119,10 @@ def _holder(target: Target, server: ServesRequests, folder: Path) -> Holder:
 
 
 def _order(plan: Plan, target: Target) -> HoldOrder:
-    return HoldOrder(
+    return hold_order(
+        plan,
+        target.space.default,
         study="load",
-        revision=1,
-        plan=plan,
-        baseline=target.space.default,
-        limits=((),) * len(plan.rows),
-        metrics=("energy_j",),
         valid_for_s=30 * 86_400.0,
         observe_s=3600.0,
         window_s=WINDOW_S,

@@ -11,11 +11,11 @@ from agents.holding.journal import Journal
 from agents.host.machine import Host, HostClock
 from agents.main import open_target
 from tests.builders import START
+from tests.orders import hold_order
 from tuner.core import (
     Plan,
     Setting,
 )
-from tuner.wire import HoldOrder
 
 A100 = Attachment("simulated:a100")
 DEVICE = "simulated-a100@host"
@@ -36,17 +36,5 @@ def hold(state: Path, at: datetime = START) -> Setting:
         clock=HostClock(),
         now=lambda: at,
     )
-    keeper.take(
-        HoldOrder(
-            study="s1",
-            revision=3,
-            plan=Plan.single(HELD),
-            baseline=before,
-            limits=((),),
-            metrics=("energy_j",),
-            valid_for_s=3600.0,
-            observe_s=60.0,
-            window_s=10.0,
-        )
-    )
+    keeper.take(hold_order(Plan.single(HELD), before, revision=3))
     return before

@@ -7,23 +7,14 @@ import pytest
 from pydantic import ValidationError
 
 from tests.builders import setting
+from tests.orders import hold_order
 from tuner.core import Plan, Row
 from tuner.wire import HoldOrder
 
 
 def sent() -> dict[str, dict[str, object]]:
     plan = Plan((Row(2.0, setting(600)), Row(math.inf, setting())), "waiting", eager=True)
-    order = HoldOrder(
-        study="s1",
-        revision=1,
-        plan=plan,
-        baseline=setting(),
-        limits=((), ()),
-        metrics=("energy_j",),
-        valid_for_s=60.0,
-        observe_s=60.0,
-        window_s=10.0,
-    )
+    order = hold_order(plan, setting(), valid_for_s=60.0)
     made: dict[str, dict[str, object]] = json.loads(order.model_dump_json())
     return made
 

@@ -62,7 +62,7 @@ def at(number: int, length: int, **changes: object) -> Assignment:
         "metrics": ("energy_j",),
         "limits": (),
     }
-    return trial(number, **{**fields, **changes})  # type: ignore[arg-type]
+    return trial(number, **{**fields, **changes})
 
 
 def lengths(rig: Rig) -> list[object]:

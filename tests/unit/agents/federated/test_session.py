@@ -19,7 +19,8 @@ from agents.tuner_link.client import TunerClient
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import Time
-from tuner.core import Context, Origin, Phase, Setting, Unauthorised
+from tests.orders import assignment
+from tuner.core import Context, Origin, Setting, Unauthorised
 from tuner.wire import Assignment, Idle, Receipt, Registered
 
 SPACE = federation_space(["all"])
@@ -28,21 +29,9 @@ STATE: Context = {"accuracy": 0.5, "round": 3.0}
 Answer = Callable[[httpx2.Request], httpx2.Response]
 
 
-def assignment(trial: int = 1, setting: Setting = FIRST) -> Assignment:
-    return Assignment(
-        study="s1",
-        revision=1,
-        trial=trial,
-        attempt=1,
-        token=trial,
-        nonce="n",
-        lease_s=30.0,
-        phase=Phase.TUNING,
-        setting=setting,
-        baseline=SPACE.default,
-        metrics=("energy_j",),
-        window_s=10.0,
-        max_window_s=60.0,
+def trial_at(trial: int = 1, setting: Setting = FIRST) -> Assignment:
+    return assignment(
+        setting, SPACE.default, trial=trial, token=trial, nonce="n", max_window_s=60.0
     )
 
 
@@ -94,7 +83,7 @@ def outcome(failed: str = "", **metrics: float) -> RoundOutcome:
 
 
 def test_a_round_is_requested_with_its_state_and_reported_as_its_trial(tmp_path: Path) -> None:
-    far = Far([assignment()])
+    far = Far([trial_at()])
     at = session(far, tmp_path)
     assert at.begin(STATE) == FIRST
     at.end(outcome(carbon_g=math.nan))
@@ -107,7 +96,7 @@ def test_a_round_is_requested_with_its_state_and_reported_as_its_trial(tmp_path:
 
 
 def test_a_failed_round_has_a_reason(tmp_path: Path) -> None:
-    far = Far([assignment()])
+    far = Far([trial_at()])
     at = session(far, tmp_path)
     at.begin(STATE)
     at.end(outcome(failed="no client answered"))
@@ -119,7 +108,7 @@ def test_a_failed_round_has_a_reason(tmp_path: Path) -> None:
 def test_without_the_tuner_rounds_run_at_the_latest_setting_and_are_reported_later(
     tmp_path: Path,
 ) -> None:
-    far = Far([assignment(1), assignment(2)])
+    far = Far([trial_at(1), trial_at(2)])
     at = session(far, tmp_path)
     at.begin(STATE)
     at.end(outcome())
@@ -134,7 +123,7 @@ def test_without_the_tuner_rounds_run_at_the_latest_setting_and_are_reported_lat
 
 
 def test_after_a_restart_it_still_knows_the_latest_setting(tmp_path: Path) -> None:
-    far = Far([assignment()])
+    far = Far([trial_at()])
     first = session(far, tmp_path)
     first.begin(STATE)
     first.end(outcome())

@@ -13,6 +13,7 @@ from agents.host.machine import Host
 from agents.target.observe import Ask, MeasuredWindow
 from tests.builders import window
 from tests.fakes import Rig
+from tests.orders import hold_order
 from tuner.core import Limit, Load, MeasurementError, Plan, Setting
 from tuner.wire import HoldOrder, HoldReport
 
@@ -26,18 +27,8 @@ Seen = int | str | None
 
 def order(revision: int = 1, plan: Plan | None = None, **changes: object) -> HoldOrder:
     plan = plan or Plan.single(HELD)
-    fields: dict[str, object] = {
-        "study": "s1",
-        "revision": revision,
-        "plan": plan,
-        "baseline": BUSY,
-        "limits": ((LIMIT,),) * len(plan.rows),
-        "metrics": ("energy_j",),
-        "valid_for_s": 3600.0,
-        "observe_s": 60.0,
-        "window_s": 10.0,
-    }
-    return HoldOrder(**{**fields, **changes})  # type: ignore[arg-type]
+    fields: dict[str, object] = {"revision": revision, "limits": ((LIMIT,),) * len(plan.rows)}
+    return hold_order(plan, BUSY, **{**fields, **changes})
 
 
 def holder(rig: Rig) -> Holder:
