@@ -357,7 +357,7 @@ class SeriesTable(Table):
         """Return the series of its CSV file. Raises ConfigError: the file, a column or a value is wrong."""
         assert self.csv is not None
         try:
-            with self.csv.open(newline="", encoding="utf-8") as file:
+            with self.csv.open(newline="", encoding="utf-8-sig") as file:
                 rows = list(csv.DictReader(file))
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise ConfigError(f"{self.csv} cannot be read: {error}") from None

@@ -53,7 +53,7 @@ def read(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
 def parsed(path: Path) -> tuple[str, dict[str, Any]]:
     """Return a file's text and its table. Raises ConfigError: it cannot be read or parsed."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         return text, loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check its path") from None

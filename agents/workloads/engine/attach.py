@@ -78,7 +78,7 @@ def prompt_load(fragment: str) -> PromptLoad:
     if options or not file or len(numbers) < 2 or min(map(int, numbers)) < 1:
         raise InvalidInput(f"cannot read the part after the #: {fragment!r}", hint=LOAD_HINT)
     try:
-        prompts = json.loads(Path(file).read_text(encoding="utf-8"))
+        prompts = json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise InvalidInput(f"cannot read the prompts {file}: {error}") from None
     if not isinstance(prompts, list) or not all(isinstance(p, str) and p for p in prompts):

@@ -175,7 +175,8 @@ def _demand_stream(body: bytes) -> None:
 def _lines(file: Path) -> Sequence[bytes]:
     """Return the lines of a file, each one body in JSON. Raises ConfigError."""
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        # Not `splitlines`: a prompt may have U+2028 as it is.
+        lines = [line for line in file.read_text("utf-8-sig").split("\n") if line.strip()]
         for line in lines:
             json.loads(line)
     except (OSError, ValueError) as error:

@@ -59,7 +59,7 @@ def spec_of(workload: str) -> str:
         return workload
     file = Path(workload).absolute()
     try:
-        table = loads(file.read_text(encoding="utf-8"))
+        table = loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         table = {}  # The opener reports the error.
     return f"{'command' if 'run' in table else 'service'}:{file}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from agents.workloads.command.config import load_command_config
 from tuner import files
 from tuner.cli.options import parted
-from tuner.core import InvalidInput, Setting, Value
+from tuner.core import LARGEST, InvalidInput, Setting, Value
 from tuner.typed_toml import to_toml
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_.]*)\}")
@@ -130,7 +129,7 @@ def listed_values(text: str) -> tuple[str, list[Value], Value]:
 
 
 def _values(words: Sequence[str]) -> list[Value]:
-    """Return all words as integers, else as finite numbers, else as texts; `01` stays a text."""
-    if not all(PLAIN.fullmatch(word) and math.isfinite(float(word)) for word in words):
+    """Return all words as integers, else as numbers up to `LARGEST`, else as texts; `01` stays a text."""
+    if not all(PLAIN.fullmatch(word) and abs(float(word)) <= LARGEST for word in words):
         return list(words)
     return [int(word) if word.lstrip("-").isdigit() else float(word) for word in words]

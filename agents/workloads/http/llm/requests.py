@@ -118,12 +118,12 @@ class RequestedLoad:
 def _of_trace(file: Path) -> Sequence[tuple[int, int]]:
     """Return the lengths of a trace's first requests. Raises InvalidInput."""
     try:
-        with file.open(encoding="utf-8", newline="") as text:
+        with file.open(encoding="utf-8-sig", newline="") as text:
             rows = [
                 tuple(int(row[column]) for column in COLUMNS)
                 for row, _ in zip(csv.DictReader(text), range(BODIES), strict=False)
             ]
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except (OSError, KeyError, ValueError, TypeError, csv.Error) as error:
         raise InvalidInput(
             f"the trace {file} has no lengths: {type(error).__name__}: {error}",
             hint=NEEDS,
