@@ -202,8 +202,9 @@ def tried_in_a_machine(notes: Notes, root: str, base: Path, old: Packages, new: 
         if missing:
             raise CannotRun(missing)
         with booted(base) as machine:
-            site = Site(machine)
-            tried = Tried(site)
+            # The administrator's folder of rules, which stays.
+            (machine.root / "etc/udev/rules.d").mkdir(parents=True, exist_ok=True)
+            tried = Tried(Site(machine))
             for age, pair in (("old", old), ("new", new)):
                 for part, file in pair._asdict().items():
                     to = machine.root / f"root/{age}-{part}.deb"

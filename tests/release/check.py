@@ -121,9 +121,8 @@ def whole(results: Results, release: str, again: bool) -> None:
     def build_both() -> dict[str, Any]:
         made = last_built if again else built
         packages["new"], packages["old"] = made(release), made(release, FORMER, "--quick")
-        return {"mb": {f.name: megabytes(f) for f in packages["new"]}} | (
-            {"again": "packages of the last run"} if again else {}
-        )
+        sizes = {"mb": {f.name: megabytes(f) for f in packages["new"]}}
+        return sizes | ({"again": f"of {commit_of(packages['new'].agent)}"} if again else {})
 
     if not results.take("build .deb", root, build_both):
         for name in later:
@@ -150,6 +149,12 @@ def last_built(release: str, version: str = "", *_: str) -> Packages:
     ]
     assert all(files_by_kind), f"{folder} has no packages for {release}"
     return Packages(*(files[-1] for files in files_by_kind))
+
+
+def commit_of(package: Path) -> str:
+    """Return the commit that a package was built from."""
+    tar = f"dpkg-deb --fsys-tarfile {package} | tar -xO --wildcards '*/tuner/commit.txt'"
+    return run("sh", "-c", tar).strip()
 
 
 def built(release: str, version: str = "", *options: str) -> Packages:
