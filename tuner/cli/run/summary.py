@@ -98,6 +98,8 @@ def _next(results: Sequence[Result]) -> str:
     own = [one for one in results if one.job.workload not in ("", "reference")]
     if not own:
         return "`jouletune doctor`, then `jouletune run --device …` with your own service"
+    if not any(one.main.tuned for one in own):
+        return "remove the reason why nothing was tuned, and repeat the run"
     if not any(one.main.won for one in own):
         return "more knobs, or looser limits: `jouletune run --help`"
     return "set it yourself, or repeat the run with --keep --tuner URL: the services confirm and hold it"

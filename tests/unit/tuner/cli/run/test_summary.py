@@ -42,6 +42,7 @@ def test_after_a_run_of_ones_own_service_the_next_step_is_to_hold_the_result() -
 
     assert "doctor" in dict(summary([result()], None, ""))["next"]
     assert "--keep" in ends(result()) and "more knobs" in ends(result(worlds.flat))
+    assert "the reason" in ends(replace(result(), main=replace(result().main, trials=())))
 
 
 def test_holds_of_services_are_watched_at_their_tuner() -> None:
