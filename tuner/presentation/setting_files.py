@@ -194,9 +194,9 @@ def _variables(of: ReviewedSetting, *, compose: bool) -> Iterator[str]:
         yield "services:"
         yield f"  {json.dumps(of.workload)}:"
         yield "    environment:"
-        yield from (f"      {name}: {value}" for name, value in values.items())
+        yield from (f"      {json.dumps(name)}: {value}" for name, value in values.items())
     else:
         yield "env:"
         for name, value in values.items():
-            yield f"  - name: {name}"
+            yield f"  - name: {json.dumps(name)}"
             yield f"    value: {value}"
