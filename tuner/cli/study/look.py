@@ -220,8 +220,9 @@ def setting(
     chosen = {k.name: held[k.name] for k in knobs}
     baseline = {k.name: view.baseline.setting[k.name] for k in knobs}
     if chosen == baseline:
+        what = f"the {part}'s part of the baseline" if part else "the baseline"
         raise Conflict(
-            f"study {view.id} holds the baseline, so there is nothing to set", hint=view.phase_why
+            f"study {view.id} holds {what}, so there is nothing to set", hint=view.phase_why
         )
     verb = "proposed" if view.phase is Phase.PROPOSED else "held"
     remarks = [

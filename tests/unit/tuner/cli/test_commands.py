@@ -97,6 +97,11 @@ def test_a_study_is_shown_with_its_limit_and_revisions(ask: Ask, study: str) -> 
     assert answer["study"]["violations"] == counted
 
 
+def test_a_part_that_stays_at_the_baseline_is_named(ask: Ask, study: str) -> None:
+    code, _, error = ask("study", "setting", study, "--part", "workload")
+    assert code == 1 and "holds the workload's part of the baseline" in error
+
+
 def test_constraints_are_replaced_and_every_version_is_kept(ask: Ask, study: str) -> None:
     changed = parsed(ask("constraint", "set", study, "latency_p99_ms <= 130", "--json"))
     assert changed["constraints"] == ["latency_p99_ms <= 130.0"]
