@@ -1,11 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from xdist.workermanage import WorkerController
 
-from tests.chaos.points import inherit_orphans
+from tests.chaos.points import inherit_orphans, reap_all
+from tests.chaos.theatre import Theatre
 
 TALLY = pytest.StashKey[dict[str, tuple[int, int]]]()
 
@@ -24,6 +28,16 @@ def count(request: pytest.FixtureRequest) -> Callable[[str, int, int], None]:
         tally[scenario] = (points, altered)
 
     return told
+
+
+@pytest.fixture
+def theatre(tmp_path: Path) -> Iterator[Theatre]:
+    """Return a theatre whose actuator serves."""
+    theatre = Theatre(tmp_path / "t")
+    actuator = theatre.start(theatre.clock, deadly=False)
+    yield theatre
+    os.kill(actuator, signal.SIGKILL)
+    reap_all()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

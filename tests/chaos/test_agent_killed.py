@@ -6,13 +6,13 @@ import math
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.points import Points, count_files, count_sockets, fork, reap_all
+from tests.chaos.points import Points, count_files, count_sockets, fork
 from tests.chaos.rigs import ORDERS, TRIAL, Order, open_rig
 from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre
 from tests.orders import hold_order
@@ -36,15 +36,6 @@ def work(folder: Path, theatre: Theatre, points: Points, orders: Sequence[Order]
         assert rig.remote is not None
         rig.remote.beat()
         agent.step()
-
-
-@pytest.fixture
-def theatre(tmp_path: Path) -> Iterator[Theatre]:
-    theatre = Theatre(tmp_path / "t")
-    actuator = theatre.start(theatre.clock, deadly=False)
-    yield theatre
-    os.kill(actuator, signal.SIGKILL)
-    reap_all()
 
 
 def seen(client: Client) -> Mapping[str, object]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,7 +13,6 @@ import pytest
 from agents.actuator_client.line import ActuatorClient
 from tests.chaos.faults import Faults
 from tests.chaos.patient_tuner import PatientTuner
-from tests.chaos.points import reap_all
 from tests.chaos.rigs import ORDERS, RemoteRig, open_rig
 from tests.chaos.theatre import Theatre
 from tuner.wire import Assignment
@@ -47,15 +44,6 @@ def heard_unanswered(line: ActuatorClient, request: bytes, exchange: Exchange) -
 
 
 WRONG = (refused, unauthorised, of_no_known_kind, unheard, heard_unanswered)
-
-
-@pytest.fixture
-def theatre(tmp_path: Path) -> Iterator[Theatre]:
-    theatre = Theatre(tmp_path / "t")
-    actuator = theatre.start(theatre.clock, deadly=False)
-    yield theatre
-    os.kill(actuator, signal.SIGKILL)
-    reap_all()
 
 
 def point(folder: Path, theatre: Theatre, faults: Faults, wrong: Callable[..., Any]) -> str:

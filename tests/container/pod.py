@@ -13,11 +13,13 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests import processes
 from tests.kubernetes.rendered import pods
 from tests.processes import proc, run_to_end
 
@@ -36,6 +38,7 @@ SECURITY = {
 }  # fmt: skip
 """Fields that this kubelet implements, or that only a cluster can implement."""
 AWAIT_S = 300.0
+until = partial(processes.until, within_s=AWAIT_S)
 LIMITS = ("--ulimit=nofile=16384:16384", "--ulimit=nproc=4096:4096")
 """Podman's default limits may exceed those of the host."""
 
@@ -59,14 +62,6 @@ def runtime(image: str) -> tuple[str, ...]:
         if podman(option, *tried, check=False).returncode == 0:
             return (option,)
     return ()
-
-
-def until(done: Callable[[], object], why: Callable[[], str]) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + AWAIT_S
-    while not done():
-        assert time.monotonic() < end, f"not within {AWAIT_S:g} s: {why()}"
-        time.sleep(0.1)
 
 
 @dataclass

@@ -7,8 +7,6 @@ with one knob, which counts its latencies with `prometheus_client`.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from tests.integration.stage import Stage, stage
 from tests.processes import until
 
 PAGE = Path(__file__).parents[2] / "docs/workloads.md"
+SERVICE = "tests.extend.thumbnails"
 MOST_LINES = 30
 CLIENTS, PERIOD_S = 4, 0.05
 
@@ -37,17 +36,6 @@ def documented() -> str:
     files = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (file,) = (one for one in files if one.startswith('name = "thumbnails"'))
     return str(file)
-
-
-def start_service(played: Stage, port: int = 0) -> int:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.extend.thumbnails", str(port)],
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    played.processes["thumbnails"] = process
-    assert process.stdout is not None
-    return int(process.stdout.readline())
 
 
 @contextmanager
@@ -83,7 +71,7 @@ def test_a_service_is_tuned_held_over_its_restart_and_put_back_by_a_file_alone(
 ) -> None:
     text = documented()
     assert len(text.splitlines()) <= MOST_LINES
-    port = start_service(played)
+    port = played.start_toy(module=SERVICE)
     file = played.folder / "thumbnails.toml"
     file.write_text(text.replace("127.0.0.1:8080", f"127.0.0.1:{port}"))
 
@@ -107,7 +95,7 @@ def test_a_service_is_tuned_held_over_its_restart_and_put_back_by_a_file_alone(
         assert "workers" in str(known)
         assert not [told for told in ("127.0.0.1", "/config") if told in str(known)]
         played.kill("thumbnails")
-        assert start_service(played, port) == port
+        assert played.start_toy(port, SERVICE) == port
         until(lambda: workers() == 2, lambda: f"not held anew: {played.log('agent')}")
         played.call("POST", f"/studies/{study}/stop", {})
         until(lambda: workers() == 1, lambda: f"not put back: {played.log('agent')}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.device import Peer
-from agents.actuator.driver import DriverProcess, KnobDriver, Value, _answered, _described
+from agents.actuator.driver import KnobDriver, _described
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.devices.catalogue import open_device
@@ -31,6 +31,7 @@ from tests.actuation import Direct, actuator_of
 from tests.boards.gpus import ADDRESS, GPUS
 from tests.boards.servers import SERVERS
 from tests.boards.trees import NAMES, board
+from tests.contracts.members import HandOf
 from tests.fuzz.crashes import Crashes
 from tuner.errors import TuningError
 
@@ -107,17 +108,6 @@ class Tree:
         file.write_bytes(self.texts[path])
 
 
-class Hand(DriverProcess):
-    """Calls a device's driver in this process."""
-
-    def __init__(self, driver: KnobDriver) -> None:
-        super().__init__(lambda: (), 1.0)
-        self._drivers = {driver.uuid: driver}
-
-    async def ask(self, verb: str, uuid: str = "", *details: Value | None) -> Any:  # noqa: ANN401
-        return _answered(self._drivers, verb, uuid, *details)
-
-
 class Hosts:
     """All trees, and the cases over them."""
 
@@ -175,7 +165,7 @@ class Hosts:
         shutil.rmtree(journal, ignore_errors=True)
         journal.mkdir()
         made = actuator_of(
-            config, lambda: Hand(driver), RestoreJournal(journal), "boot", lambda: 0.0, [about]
+            config, lambda: HandOf(driver), RestoreJournal(journal), "boot", lambda: 0.0, [about]
         )
         actuator = Direct(made)
         setting = {knob: values[0] for knob, values in spans if values}

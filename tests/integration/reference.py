@@ -17,11 +17,11 @@ from tests.processes import kill, until
 COMMAND = [sys.executable, "-m", "agents.workloads.reference.serve", "--width", "8"]
 
 
-class Running:
-    """A server process with a small model, and a client of it."""
+class RunningServer:
+    """A server process with knobs, and a client of it."""
 
-    def __init__(self, *options: str) -> None:
-        self.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE)
+    def __init__(self, *command: str) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         ready = json.loads(self.process.stdout.readline())
         assert ready["ready"] is True
@@ -34,6 +34,20 @@ class Running:
 
     def put(self, **knobs: object) -> httpx2.Response:
         return self.client.put("/knobs", json=knobs)
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+class Running(RunningServer):
+    """The reference server with a small model."""
+
+    def __init__(self, *options: str) -> None:
+        super().__init__(*COMMAND, *options)
 
     def workers(self) -> list[int]:
         """The worker processes that serve or are starting."""
@@ -49,10 +63,3 @@ class Running:
         return LoadRun(
             lambda: HttpCaller("127.0.0.1", port, "/infer"), LoadShape(callers), clock=HostClock()
         )
-
-    def close(self) -> None:
-        self.client.close()
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()

@@ -74,13 +74,14 @@ class Stage:
             return httpx2.get(url, verify=self.tls or True).status_code == 200
         return False
 
-    def start_toy(self, port: int = 0) -> int:
+    def start_toy(self, port: int = 0, module: str = "tests.integration.toy") -> int:
+        """Start a workload that prints its port, and return that."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.toy", str(port)],
+            [sys.executable, "-m", module, str(port)],
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        self.processes["toy"] = process
+        self.processes[module.rpartition(".")[2]] = process
         assert process.stdout is not None
         return int(process.stdout.readline())
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.stage import Stage, stage
+from tests.integration.stage import Stage
 from tests.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -23,22 +22,15 @@ DRAFT: dict[str, Any] = {
 
 
 @pytest.fixture
-def played(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as playing:
-        playing.start_tuner()
-        yield playing
-
-
-@pytest.fixture
-def hosts(played: Stage) -> Iterator[dict[str, Stage]]:
+def hosts(served: Stage) -> Iterator[dict[str, Stage]]:
     """Agents of separate hosts, each with a simulated GPU."""
     by_name = {}
     for name in HOSTS:
-        (played.folder / name).mkdir()
+        (served.folder / name).mkdir()
         by_name[name] = Stage(
-            played.folder / name,
-            tuner_port=played.tuner_port,
-            agent_token_file=played.token_file,
+            served.folder / name,
+            tuner_port=served.tuner_port,
+            agent_token_file=served.token_file,
             agent_toml=f'name = "{name}"\n',
         )
         by_name[name].start_agent("simulated:a100")
@@ -48,9 +40,9 @@ def hosts(played: Stage) -> Iterator[dict[str, Stage]]:
             host.kill(process)
 
 
-def devices(played: Stage) -> list[str]:
-    until(lambda: len(played.call("GET", "/devices")) == len(HOSTS), "not all have registered")
-    return [str(d["device"]["id"]) for d in played.call("GET", "/devices")]
+def devices(served: Stage) -> list[str]:
+    until(lambda: len(served.call("GET", "/devices")) == len(HOSTS), "not all have registered")
+    return [str(d["device"]["id"]) for d in served.call("GET", "/devices")]
 
 
 def alone(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -58,12 +50,12 @@ def alone(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_each_device_tries_its_own_settings_and_all_hold_the_same(
-    played: Stage, hosts: dict[str, Stage]
+    served: Stage, hosts: dict[str, Stage]
 ) -> None:
-    names = devices(played)
-    study = played.create(devices=names, **{**DRAFT, "policy": "sobol"})
-    played.await_phase(study, "holding", 120.0)
-    trials = played.trials(study)
+    names = devices(served)
+    study = served.create(devices=names, **{**DRAFT, "policy": "sobol"})
+    served.await_phase(study, "holding", 120.0)
+    trials = served.trials(study)
     assert [t["number"] for t in trials] == list(range(1, len(trials) + 1))
     tuning = [t for t in trials if t["phase"] == "tuning"]
     assert {t["device"] for t in tuning} == set(names)
@@ -71,26 +63,26 @@ def test_each_device_tries_its_own_settings_and_all_hold_the_same(
     assert len(tuning) <= 9
 
     def held() -> set[str]:
-        return {str(d["applied"]["setting"]) for d in played.call("GET", "/devices")}
+        return {str(d["applied"]["setting"]) for d in served.call("GET", "/devices")}
 
     until(lambda: len(held()) == 1, "not all hold the plan")
     for one in names:
-        shown = played.call("GET", f"/history?device={one}&study={study}")
+        shown = served.call("GET", f"/history?device={one}&study={study}")
         mine = [t["number"] for t in trials if t["device"] in ("", one)]
         assert sorted(row["number"] for row in shown) == mine
 
 
 @pytest.mark.slow
-def test_killed_tuners_and_agents_cost_no_trial(played: Stage, hosts: dict[str, Stage]) -> None:
-    study = played.create(devices=devices(played), **{**DRAFT, "policy": "sobol"})
+def test_killed_tuners_and_agents_cost_no_trial(served: Stage, hosts: dict[str, Stage]) -> None:
+    study = served.create(devices=devices(served), **{**DRAFT, "policy": "sobol"})
     for count, name in enumerate(HOSTS, 1):
-        until(lambda n=count: len(alone(played.trials(study))) >= 2 * n, "no progress")  # type: ignore[misc]
+        until(lambda n=count: len(alone(served.trials(study))) >= 2 * n, "no progress")  # type: ignore[misc]
         hosts[name].kill("agent")
-        played.kill("tuner")
-        played.start_tuner()
+        served.kill("tuner")
+        served.start_tuner()
         hosts[name].start_agent("simulated:a100")
-    played.await_phase(study, "holding", 180.0)
-    trials = played.trials(study)
+    served.await_phase(study, "holding", 180.0)
+    trials = served.trials(study)
     assert [t["number"] for t in trials] == list(range(1, len(trials) + 1))
     assert {t["state"] for t in trials} == {"completed"}
     settings = [str(t["setting"]) for t in alone(trials)]

@@ -9,12 +9,10 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.integration.test_run import Folder
+from tests.integration.folder import Folder
 from tests.plugins.examples import Example
 from tests.plugins.servers import answers
 from tests.processes import reserved_port, until
@@ -31,13 +29,6 @@ while left:
     left -= 1
 print(json.dumps({"accuracy": 0.9 - batch / 1000}))
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    opened = Folder(tmp_path)
-    yield opened
-    opened.close()
 
 
 def checked(folder: Folder, study: str, *secret: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from jouletune_bench.fleet.devices import load_devices
 from jouletune_bench.fleet.rounds import FederatedTraining
 from jouletune_bench.fleet.task import digits
 from tests.errors import raised
-from tests.integration.stage import Stage, stage
+from tests.integration.stage import Stage
 from tests.processes import gone
 from tuner.core import Origin, Setting, TuningError
 
@@ -53,29 +52,22 @@ def rounds(tuner: FederatedTuner, of: FederatedTraining, count: int) -> list[Set
     return settings
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as playing:
-        playing.start_tuner()
-        yield playing
-
-
-def connected(scene: Stage, of: FederatedTraining) -> FederatedTuner:
-    url = f"http://127.0.0.1:{scene.tuner_port}"
-    return open_connected(spec(of), url, scene.token_file, scene.folder / "federation")
+def connected(served: Stage, of: FederatedTraining) -> FederatedTuner:
+    url = f"http://127.0.0.1:{served.tuner_port}"
+    return open_connected(spec(of), url, served.token_file, served.folder / "federation")
 
 
 @pytest.mark.timeout(240)
-def test_every_round_is_a_trial_also_those_without_a_tuner(scene: Stage) -> None:
+def test_every_round_is_a_trial_also_those_without_a_tuner(served: Stage) -> None:
     of = training()
-    tuner = connected(scene, of)
+    tuner = connected(served, of)
     settings = rounds(tuner, of, 4)
-    scene.kill("tuner")
+    served.kill("tuner")
     settings += rounds(tuner, of, 3)
-    scene.start_tuner()
+    served.start_tuner()
     settings += rounds(tuner, of, 2)
     tuner.close()
-    trials = scene.trials(tuner.study)
+    trials = served.trials(tuner.study)
     assert [t["state"] for t in trials] == ["completed"] * 9
     assert [t["setting"] for t in trials] == [dict(s) for s in settings]
     accuracies = [t["metrics"]["accuracy"]["mean"] for t in trials]
@@ -85,19 +77,19 @@ def test_every_round_is_a_trial_also_those_without_a_tuner(scene: Stage) -> None
     assert {t["phase"] for t in trials} == {"tuning"}, (
         "no baseline is measured unless it is asked for"
     )
-    assert scene.call("GET", f"/studies/{tuner.study}")["phase"] == "tuning"
+    assert served.call("GET", f"/studies/{tuner.study}")["phase"] == "tuning"
 
 
 @pytest.mark.timeout(240)
-def test_a_server_that_was_killed_within_a_round_is_given_it_again(scene: Stage) -> None:
+def test_a_server_that_was_killed_within_a_round_is_given_it_again(served: Stage) -> None:
     of = training()
-    tuner = connected(scene, of)
+    tuner = connected(served, of)
     rounds(tuner, of, 3)
     lost = tuner.begin(of.state())  # it is never reported
-    again = connected(scene, of)
+    again = connected(served, of)
     assert again.study == tuner.study
     assert rounds(again, of, 2)[0] == lost
-    trials = scene.trials(again.study)
+    trials = served.trials(again.study)
     assert [t["state"] for t in trials] == ["completed"] * 5
     assert trials[3]["attempt"] == 2
     again.close()
@@ -105,19 +97,19 @@ def test_a_server_that_was_killed_within_a_round_is_given_it_again(scene: Stage)
 
 
 @pytest.mark.timeout(240)
-def test_a_step_reported_twice_counts_once(scene: Stage) -> None:
+def test_a_step_reported_twice_counts_once(served: Stage) -> None:
     of = training()
-    tuner = connected(scene, of)
+    tuner = connected(served, of)
     rounds(tuner, of, 2)
-    scene.kill("tuner")
+    served.kill("tuner")
     rounds(tuner, of, 1)
-    spool = scene.folder / "federation/spool"
+    spool = served.folder / "federation/spool"
     (waiting,) = spool.glob("*-step.json")
     twice = waiting.read_text()
     (spool / waiting.name.replace("0000", "0009", 1)).write_text(twice)
-    scene.start_tuner()
+    served.start_tuner()
     tuner.close()
-    assert not list(spool.glob("*.json")) and len(scene.trials(tuner.study)) == 3
+    assert not list(spool.glob("*.json")) and len(served.trials(tuner.study)) == 3
 
 
 @pytest.mark.timeout(240)
@@ -140,14 +132,14 @@ def test_an_embedded_tuner_is_started_and_continues_in_the_same_file(tmp_path: P
 
 
 @pytest.mark.timeout(240)
-def test_a_reached_goal_ends_a_training_and_another_goal_needs_another_study(scene: Stage) -> None:
+def test_a_reached_goal_ends_a_training_and_another_goal_needs_another_study(served: Stage) -> None:
     of = training()
-    url, folder = f"http://127.0.0.1:{scene.tuner_port}", scene.folder / "federation"
+    url, folder = f"http://127.0.0.1:{served.tuner_port}", served.folder / "federation"
     goal = ["accuracy >= 0.4"]
 
     def opened(objective: str = "round_s") -> FederatedTuner:
         return open_connected(
-            spec(of), url, scene.token_file, folder, objective=objective, constraints=goal
+            spec(of), url, served.token_file, folder, objective=objective, constraints=goal
         )
 
     tuner = opened()
@@ -155,14 +147,14 @@ def test_a_reached_goal_ends_a_training_and_another_goal_needs_another_study(sce
         rounds(tuner, of, 1)
         tuner.begin(of.state())
         if of.round == 2:
-            scene.kill("tuner")
-            scene.start_tuner()
+            served.kill("tuner")
+            served.start_tuner()
             tuner.close()
-            url = f"http://127.0.0.1:{scene.tuner_port}"
+            url = f"http://127.0.0.1:{served.tuner_port}"
             tuner = opened()
     assert tuner.ended and of.accuracy >= 0.4
     tuner.close()
-    shown = scene.call("GET", f"/studies/{tuner.study}")
+    shown = served.call("GET", f"/studies/{tuner.study}")
     assert (shown["phase"], shown["constraints"]) == ("holding", ["accuracy >= 0.4"])
     assert "the goal is reached" in str(shown)
     again = opened()
@@ -172,7 +164,7 @@ def test_a_reached_goal_ends_a_training_and_another_goal_needs_another_study(sce
     with raised(TuningError, "participated"):
         goal.append("participated >= 5")
         opened()
-    kept = scene.call("GET", f"/studies/{other.study}")
+    kept = served.call("GET", f"/studies/{other.study}")
     assert kept["phase"] != "stopped", "what is refused ends no training"
     other.close()
     again.close()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.integration.test_run import Folder
+from tests.integration.folder import Folder
 from tests.plugins.examples import Example
 from tests.plugins.servers import answers
 from tests.processes import reserved_port, until
@@ -23,13 +21,6 @@ url = "http://127.0.0.1:1"
 [load]
 path = "/"
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    opened = Folder(tmp_path)
-    yield opened
-    opened.close()
 
 
 @pytest.mark.slow

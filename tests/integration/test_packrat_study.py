@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,31 +14,13 @@ from agents.host.machine import HostClock
 from agents.load.generator import LoadRun, LoadShape
 from agents.load.http_caller import HttpCaller
 from tests.integration.batching import seconds
-from tests.integration.stage import Stage, stage
+from tests.integration.stage import Stage
 from tests.processes import until
 
 pytestmark = pytest.mark.slow
 
 CALLERS = 4
 """The callers of the agent's closed loop, which is also the load under the followed plan."""
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Stage]:
-    with stage(tmp_path) as playing:
-        yield playing
-
-
-def start_batching(scene: Stage) -> int:
-    """Start the workload and return its port."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.integration.batching", "0"],
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-    scene.processes["batching"] = process
-    assert process.stdout is not None
-    return int(process.stdout.readline())
 
 
 def in_force(port: int) -> dict[str, int]:
@@ -75,25 +54,25 @@ def setting_for(plan: dict[str, Any], demand: int) -> dict[str, int]:
 
 @pytest.mark.timeout(180)
 @pytest.mark.quiet
-def test_a_plan_is_found_confirmed_held_and_followed(scene: Stage) -> None:
-    port = start_batching(scene)
-    scene.start_tuner()
-    scene.start_agent("cpu", f"http://127.0.0.1:{port}")
-    study = scene.create(
+def test_a_plan_is_found_confirmed_held_and_followed(played: Stage) -> None:
+    port = played.start_toy(module="tests.integration.batching")
+    played.start_tuner()
+    played.start_agent("cpu", f"http://127.0.0.1:{port}")
+    study = played.create(
         policy="packrat",
         objective="maximize throughput_per_s",
         terms={"trials": 5, "window_s": 0.6, "max_window_s": 1.2},
     )
-    scene.await_phase(study, "holding")
+    played.await_phase(study, "holding")
 
-    trials = scene.trials(study)
+    trials = played.trials(study)
     assert {t["state"] for t in trials} == {"completed"}
     tuning = [t["why"] for t in trials if t["phase"] == "tuning"]
     assert any(why.startswith("profile: one instance alone, threads=1") for why in tuning), trials
     assert any(why.startswith("check 2 instances in parallel for a demand of") for why in tuning)
     assert len(tuning) <= 5
 
-    plan = scene.call("GET", f"/studies/{study}")["plan"]
+    plan = played.call("GET", f"/studies/{study}")["plan"]
     baseline = {"instances": 1, "threads": 2, "batch_size": 1}
     assert plan["by"] == "requests_in_system" and len(plan["rows"]) >= 2
     held = {demand: setting_for(plan, demand) for demand in (1, CALLERS)}
@@ -102,12 +81,12 @@ def test_a_plan_is_found_confirmed_held_and_followed(scene: Stage) -> None:
     confirmed = {tuple(t["setting"].values()) for t in trials if t["phase"] == "confirming"}
     assert {tuple(r["setting"].values()) for r in plan["rows"]} <= confirmed
 
-    report = scene.call("GET", f"/studies/{study}/report")
+    report = played.call("GET", f"/studies/{study}/report")
     assert report["alternating"] and report["saving"]["mean"] > 0.6
 
     # The agent follows the held plan, also without a tuner.
     until(lambda: in_force(port) == held[1], "the row for an idle load is not in force")
-    scene.kill("tuner")
+    played.kill("tuner")
     with loaded(port):
-        until(lambda: in_force(port) == held[CALLERS], f"not the load's row: {scene.log('agent')}")
+        until(lambda: in_force(port) == held[CALLERS], f"not the load's row: {played.log('agent')}")
     until(lambda: in_force(port) == held[1], "the row does not follow the load down")

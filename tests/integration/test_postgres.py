@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from tests.contracts import store as contracts
 from tests.contracts.every_store import *  # noqa: F403
 from tests.contracts.migrations import MigrationsContract
 from tests.frozen.content import everything
-from tests.frozen.make import RELEASES, Release
+from tests.frozen.make import RELEASES, Release, postgres_server
 from tests.integration.stage import JOULETUNE, Wire
 from tests.processes import run_to_end, until
 from tuner.core import InvalidInput, Notice, StoreError, Topic
@@ -36,11 +35,8 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    # Not pytest's temporary folder, which the server's user cannot open.
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        with postgres.server(Path(folder) / "server") as url:
-            yield url
+    with postgres_server() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_run import REPOSITORY, Folder
+from tests.integration.folder import REPOSITORY, Folder
 
 PROGRAM = """
 import json, sys

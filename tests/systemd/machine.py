@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bare_debian import bare
 
+from tests import processes
 from tests.processes import children, gone, run_to_end
 
 SOURCE = Path(__file__).parents[2]
@@ -35,6 +37,7 @@ COMMAND_S = 900.0
 """The deadline in s of a command inside; installing takes longest, usually half a minute."""
 AWAIT_S = 900.0
 """The longest wait in s for a condition inside."""
+until = partial(processes.until, within_s=AWAIT_S)
 STEPS_S = 2 * MAKE_S + BOOT_S + 3 * COMMAND_S
 """The deadline in s of a test: more than all deadlines of the first, which makes and installs."""
 STOP_S = 60.0
@@ -60,13 +63,6 @@ def why_not() -> str:
     if missing:
         return f"not installed: {', '.join(missing)} (apt install mmdebstrap systemd-container gcc)"
     return "" if os.geteuid() == 0 else "only root can boot a container"
-
-
-def until(done: Callable[[], object], why: str) -> None:
-    end = time.monotonic() + AWAIT_S
-    while not done():
-        assert time.monotonic() < end, f"{why}: not within {AWAIT_S:g} s"
-        time.sleep(0.1)
 
 
 @dataclass

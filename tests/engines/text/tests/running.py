@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import string
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from tests.engines.text.model import TextModelConfig
 from tests.engines.text.recipe import TARGET, TrainingRecipe
 from tests.engines.text.tokenizer import VOCAB
 from tests.engines.text.training import trained
+from tests.integration.reference import RunningServer
 
 COMMAND = [sys.executable, "-m", "tests.engines.text.serve"]
 DRAFT = "small"
@@ -63,24 +63,11 @@ def _quietly(name: str, step: int, steps: int, bits: float) -> None:
     """Show nothing."""
 
 
-class RunningText:
-    """A server process, and a client of it."""
+class RunningText(RunningServer):
+    """The text server, and a client of it."""
 
     def __init__(self, models: Path, port: int = 0) -> None:
-        options = ["--models", str(models), "--port", str(port)]
-        self.process = subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        ready = json.loads(self.process.stdout.readline())
-        assert ready["ready"] is True
-        self.url: str = ready["url"]
-        self.client = httpx2.Client(base_url=self.url, timeout=60.0, trust_env=False)
-
-    def get(self, path: str) -> dict[str, Any]:
-        reply: dict[str, Any] = self.client.get(path).raise_for_status().json()
-        return reply
-
-    def put(self, **knobs: object) -> httpx2.Response:
-        return self.client.put("/knobs", json=knobs)
+        super().__init__(*COMMAND, "--models", str(models), "--port", str(port))
 
     def complete(self, prompt: str = KNOWN, **fields: object) -> dict[str, Any]:
         body = {"prompt": prompt, "n_predict": 40, "ignore_eos": True, **fields}
@@ -118,10 +105,3 @@ class RunningText:
             stop.set()
             for thread in threads:
                 thread.join()
-
-    def close(self) -> None:
-        self.client.close()
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
