@@ -118,12 +118,17 @@ def window(
         "power_w": Estimate.of_mean(energy_j * rate, 0.01 * energy_j * rate, 10),
         "throughput_per_s": Estimate.of_mean(rate, 0.01 * rate, 10),
     }
+    context = {"arrival_rate_per_s": rate} if context is None else context
+    return window_of({**figures, **(extra or {})}, context, int(rate * seconds), seconds)
+
+
+def window_of(
+    shown: Mapping[str, Estimate], context: Context, items: int = 1000, seconds: float = 10.0
+) -> Measurement:
+    """Return a measured window with these metrics."""
+    load = Load(completed=items)
     return Measurement(
-        estimates={**figures, **(extra or {})},
-        started_at=START,
-        seconds=seconds,
-        load=Load(completed=int(rate * seconds)),
-        context={"arrival_rate_per_s": rate} if context is None else context,
+        estimates=shown, started_at=START, seconds=seconds, load=load, context=context
     )
 
 

@@ -27,8 +27,10 @@ from agents.tuner_link.spool import Spool
 from tests.builders import Time
 from tuner.core import (
     ActuationError,
+    Actuator,
     Estimate,
     Knob,
+    Meter,
     Metric,
     Origin,
     Part,
@@ -177,6 +179,20 @@ def steady(
         return estimates
 
     return shows
+
+
+def side_of(name: str, actuator: Actuator, space: Space, meter: Meter, *metrics: str) -> Side:
+    """Return a fake device with these metrics, which are simulated."""
+    return Side(
+        name=name,
+        kind=name,
+        board=name.upper(),
+        version="1",
+        space=space,
+        metrics=tuple(Metric(metric, Origin.SIMULATED) for metric in metrics),
+        actuator=actuator,
+        meter=meter,
+    )
 
 
 @dataclass

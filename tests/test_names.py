@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run_to_end
 from tuner import core
 
 OURS = {
@@ -136,9 +136,7 @@ def test_a_name_of_the_vocabulary_has_one_meaning() -> None:
 )
 def test_importing_a_module_does_not_import_optional_packages(module: str, heavy: set[str]) -> None:
     probe = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = run_to_end([sys.executable, "-c", probe], check=True, timeout=60)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert loaded & heavy == set()
     assert module.partition(".")[0] in loaded

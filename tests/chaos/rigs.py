@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.actuator_client.client import RemoteKnobs, open_remote
-from agents.target.side import Side
 from agents.target.target import Target
 from tests.chaos.theatre import GPU, HELD, TRIED, TRIED_NEXT, Theatre
-from tests.fakes import Rig
+from tests.fakes import Rig, side_of
 from tests.orders import assignment, hold_order
-from tuner.core import Metric, Origin, Phase, Plan, Role
+from tuner.core import Phase, Plan, Role
 from tuner.wire import Assignment, HoldOrder, Release
 
 TRIAL = assignment(TRIED, {"gpu.clock_mhz": 1410, "gpu.power_limit_w": 400})
@@ -37,17 +36,8 @@ class RemoteRig(Rig):
     @property
     def target(self) -> Target:
         assert self.remote is not None
-        device = Side(
-            name="fake",
-            kind="fake",
-            board=self.remote.board,
-            version="1",
-            space=self.remote.space,
-            metrics=tuple(Metric(name, Origin.SIMULATED) for name in self.listed),
-            actuator=self.remote,
-            meter=self.meter,
-        )
-        return Target((device,))
+        space = self.remote.space
+        return Target((side_of("fake", self.remote, space, self.meter, *self.listed),))
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 import tuner
+from tests.processes import run_to_end
 
 HERE = Path(tuner.__file__).parents[1]
 
@@ -47,14 +47,11 @@ class Checkout:
 
     def python(self, program: str, *arguments: str) -> str:
         """Return the output of a program that imports modules from this copy first."""
-        done = subprocess.run(
+        done = run_to_end(
             [sys.executable, "-c", program, *arguments],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": f"{self.folder}{os.pathsep}{HERE}"},
-            capture_output=True,
-            text=True,
             timeout=60.0,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

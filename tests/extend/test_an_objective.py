@@ -20,13 +20,12 @@ from agents.target.target import Target
 from tests.builders import Time
 from tests.extend import priced
 from tests.extend.lab import DEVICE, lab
-from tests.fakes import FakeActuator, FakeMeter, steady
+from tests.fakes import FakeActuator, FakeMeter, side_of, steady
 from tests.packages import install
 from tuner.core import (
     Done,
     InvalidInput,
     Knob,
-    Metric,
     Past,
     Plan,
     Space,
@@ -60,16 +59,8 @@ class Both:
 
 def board(time: Time, *metrics: str) -> Side:
     clock = FakeActuator("device", Space((CLOCK,)), [])
-    return Side(
-        name="board",
-        kind="board",
-        board="",
-        version="1",
-        space=Space((CLOCK,)),
-        metrics=tuple(map(Metric, metrics)),
-        actuator=clock,
-        meter=FakeMeter(time, lambda *at: SHOWN[int(clock.now["core.clock_mhz"])](*at)),
-    )
+    meter = FakeMeter(time, lambda *at: SHOWN[int(clock.now["core.clock_mhz"])](*at))
+    return side_of("board", clock, clock.space, meter, *metrics)
 
 
 @pytest.mark.parametrize(("hours", "best"), [(NOON, 600), (NIGHT, 1200)])

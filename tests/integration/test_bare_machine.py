@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run_to_end
+
 SOURCE = Path(__file__).parents[2]
 NEEDING = (
     "tests/browser",
@@ -24,12 +26,9 @@ NEEDING = (
 
 
 def pytest_without_everything(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_to_end(
         [sys.executable, "-m", "pytest", "-p", "tests.bare", "-p", "no:cacheprovider", *options],
         cwd=SOURCE,
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=550.0,
     )
 

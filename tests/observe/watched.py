@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.processes import run_to_end
+
 PROGRAM = [sys.executable, "-c", "import sys; from tuner.cli.app import main; sys.exit(main())"]
 REPOSITORY = Path(__file__).parents[2]
 
@@ -93,15 +95,12 @@ def asked(
     folder: Path, *arguments: str, before: Sequence[str] = (), **environ: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder to its end."""
-    return subprocess.run(
+    return run_to_end(
         [*before, *PROGRAM, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environ},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
 

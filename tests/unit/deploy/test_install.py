@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run_to_end
+
 DEPLOY = Path(__file__).parents[3] / "deploy"
 INSTALL = DEPLOY / "install.sh"
 PLACES = ("/opt/jouletune", "/etc/jouletune", "/usr/local/bin/jouletune")
@@ -21,13 +23,8 @@ not_installed = pytest.mark.skipif(
 
 
 def install(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", str(INSTALL), *options],
-        env={**os.environ, **environ},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+    return run_to_end(
+        ["bash", str(INSTALL), *options], env={**os.environ, **environ}, stdin=subprocess.DEVNULL
     )
 
 
@@ -142,7 +139,7 @@ def test_every_step_is_a_line() -> None:
 )
 def test_shellcheck_finds_nothing() -> None:
     scripts = [str(INSTALL), *map(str, DEPLOY.parent.glob("tests/systemd/*.sh"))]
-    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True, check=False)
+    done = run_to_end(["shellcheck", *scripts])
     assert done.returncode == 0, done.stdout
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from agents.actuator.driver import INIT_S
 from agents.actuator.grants import ActuatorConfig
+from tests.processes import run_to_end
 from tuner.service.http.http_limits import HttpLimits
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -33,12 +33,7 @@ def values(name: str, key: str) -> list[str]:
 
 
 def exposure(path: Path) -> float:
-    done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_to_end(["systemd-analyze", "security", "--offline=true", str(path)], check=True)
     found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
     assert found is not None, done.stdout
     return float(found[1])
@@ -58,12 +53,7 @@ def test_the_units_are_clean(tmp_path: Path) -> None:
     timer = tmp_path / "jouletune-metrics.timer"
     timer.write_text((DEPLOY / timer.name).read_text())
     copies.append(str(timer))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *copies],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_to_end(["systemd-analyze", "verify", "--man=no", *copies])
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 

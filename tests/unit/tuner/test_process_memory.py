@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import subprocess
 import sys
 import weakref
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.processes import run_to_end
 from tuner import process_memory
 from tuner.process_memory import leave_alone_too, uncollected
 
@@ -87,9 +87,7 @@ print(kept, faults())
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
 def test_memory_that_is_kept_is_not_faulted_in_again_until_it_was_given_back() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", FAULTS, "keep"], capture_output=True, text=True, check=True
-    )
+    ran = run_to_end([sys.executable, "-c", FAULTS, "keep"], check=True)
     kept, after_trim = map(int, ran.stdout.split())
     assert kept < 100 < 1000 < after_trim
 

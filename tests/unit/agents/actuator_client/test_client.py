@@ -21,15 +21,13 @@ from agents.target.target import Target
 from tests.actuation import DirectHand, actuator_of
 from tests.builders import Time
 from tests.contracts.actuator import SettableContract
-from tests.fakes import Rig, steady
+from tests.fakes import Rig, side_of, steady
 from tests.unit.agents.agent.orders import hold, trial
 from tuner.core import (
     ActuationError,
     DeviceBusy,
     Estimate,
-    Metric,
     NotFound,
-    Origin,
     OutOfRange,
     Plan,
 )
@@ -142,16 +140,7 @@ def test_only_an_actuator_that_accepts_trial_names_gets_them(
 
 
 def attached(remote: RemoteKnobs, rig: Rig) -> Side:
-    return Side(
-        name="remote",
-        kind="fake",
-        board=remote.board,
-        version="1",
-        space=remote.space,
-        metrics=tuple(Metric(name, Origin.SIMULATED) for name in rig.listed),
-        actuator=remote,
-        meter=rig.meter,
-    )
+    return side_of("remote", remote, remote.space, rig.meter, *rig.listed)
 
 
 class TestRemote(SettableContract):

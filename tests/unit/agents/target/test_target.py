@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from agents.target.measured import WORKLOAD
-from agents.target.side import Side
 from agents.target.target import Target, speed_change
 from agents.target.window import TargetWindow, Usage
 from tests.builders import START, Time
 from tests.errors import raised
-from tests.fakes import BATCH, CLOCK, FakeActuator, FakeMeter, Rig, Shows, refused, steady
+from tests.fakes import BATCH, CLOCK, FakeActuator, FakeMeter, Rig, Shows, refused, side_of, steady
 from tuner.core import (
     ActuationError,
     ConfigError,
@@ -186,17 +185,8 @@ class TestSeveralDevices:
 
     def target(self, *actuators: FakeActuator, metrics: tuple[str, ...] = ("energy_j",)) -> Target:
         sides = [
-            Side(
-                name=actuator.label,
-                kind=actuator.label,
-                board=actuator.label.upper(),
-                version="1",
-                space=actuator.space,
-                metrics=tuple(Metric(name) for name in metrics),
-                actuator=actuator,
-                meter=FakeMeter(Time(), steady()),
-            )
-            for actuator in actuators
+            side_of(one.label, one, one.space, FakeMeter(Time(), steady()), *metrics)
+            for one in actuators
         ]
         served = FakeMeter(Time(), lambda began, now: {"items": 50.0 * (now - began)})
         return Target(tuple(sides[:2]), replace(sides[2], metrics=(), meter=served))

@@ -6,13 +6,11 @@ import math
 import random
 from dataclasses import dataclass
 
-from tests.builders import START, study, trial
+from tests.builders import study, trial, window_of
 from tuner.core import (
     Context,
     Estimate,
     Knob,
-    Load,
-    Measurement,
     Mode,
     Part,
     Past,
@@ -110,13 +108,8 @@ class MadeUp:
         spent = self.joules(setting)
         shown = {**self.parts(setting), "accuracy": self.accuracy}
         shown |= {f"energy_{name}_j": joules for name, joules in spent.items()}
-        measurement = Measurement(
-            estimates={name: Estimate.of_mean(value, 0.0) for name, value in shown.items()},
-            started_at=START,
-            seconds=10.0,
-            load=Load(int(float(setting["participants"]))),
-            context=state,
-        )
+        estimates = {name: Estimate.of_mean(value, 0.0) for name, value in shown.items()}
+        measurement = window_of(estimates, state, int(setting["participants"]))
         return trial(number, setting, measurement, phase=phase)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from agents.workloads.reference.knobs import knob_space
 from policies.packrat import Packrat
-from tests.builders import START, knob, past, study, trial
+from tests.builders import START, knob, past, study, trial, window_of
 from tuner.core import (
     NO_ANSWER,
     Cost,
@@ -20,7 +20,6 @@ from tuner.core import (
     Estimate,
     InvalidInput,
     Knob,
-    Load,
     Measurement,
     Objective,
     Outcome,
@@ -91,13 +90,7 @@ class Machine:
         }
         if self.few:
             del shown["latency_mean_ms"]
-        return Measurement(
-            estimates=shown,
-            started_at=START,
-            seconds=10.0,
-            load=Load(1000),
-            context={"arrival_rate_per_s": rate_per_s} if rate_per_s else {},
-        )
+        return window_of(shown, {"arrival_rate_per_s": rate_per_s} if rate_per_s else {})
 
 
 @dataclass

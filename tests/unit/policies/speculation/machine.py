@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.builders import START, past, trial
+from tests.builders import START, past, trial, window_of
 from tuner.core import (
     Constraint,
     Context,
@@ -15,7 +15,6 @@ from tuner.core import (
     Done,
     Estimate,
     Knob,
-    Load,
     Measurement,
     Objective,
     Part,
@@ -89,13 +88,7 @@ class Decoder:
             shown["draft_ms"] = Estimate.of_mean(draft_ms, 0.01 * draft_ms, 20)
             verify_ms = 1000 * self.verify_s(batch, length)
             shown["verify_ms"] = Estimate.of_mean(verify_ms, 0.01 * verify_ms, 20)
-        return Measurement(
-            estimates=shown,
-            started_at=START,
-            seconds=10.0,
-            load=Load(1000),
-            context={DECODING.name: float(batch)},
-        )
+        return window_of(shown, {DECODING.name: float(batch)})
 
     def best(self, batch: int, space: Space) -> float:
         """Return the best throughput of any setting."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builders import START, knob, study, trial
+from tests.builders import knob, study, trial, window
 from tuner.core import (
     Estimate,
     Measurement,
@@ -15,7 +15,6 @@ from tuner.core import (
     Trial,
     peak_name,
 )
-from tuner.core import Load as WindowLoad
 
 BY = "arrival_rate_per_s"
 CLOCKS = tuple(range(500, 1501, 100))
@@ -37,18 +36,9 @@ def truth(setting: Setting, load: float) -> tuple[float, float]:
 
 def shown(setting: Setting, load: float) -> Measurement:
     energy_j, p99_ms = truth(setting, load)
-    return Measurement(
-        estimates={
-            "energy_j": Estimate.of_mean(energy_j, 0.01 * energy_j, 10),
-            "latency_p99_ms": Estimate.of_mean(p99_ms, 0.02 * p99_ms, 500),
-            "power_w": Estimate.of_mean(energy_j * load, 0.01 * energy_j * load, 10),
-            "throughput_per_s": Estimate.of_mean(load, 0.01 * load, 10),
-        },
-        started_at=START,
-        seconds=10.0,
-        load=WindowLoad(completed=int(10.0 * load)),
-        context={BY: load, peak_name(BY): PEAK * load},
-    )
+    tail = {"latency_p99_ms": Estimate.of_mean(p99_ms, 0.02 * p99_ms, 500)}
+    context = {BY: load, peak_name(BY): PEAK * load}
+    return window(energy_j, p99_ms, rate=load, extra=tail, context=context)
 
 
 def asked(trials: int = 40, *, askable: bool = False, limit: str = f"<= {LIMIT_MS}") -> Study:

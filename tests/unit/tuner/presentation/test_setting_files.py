@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tests.processes import run_to_end
 from tuner.core import InvalidInput, Knob, Part
 from tuner.presentation import setting_files
 from tuner.presentation.setting_files import ReviewedSetting, SettingForm, setting_file
@@ -126,9 +127,7 @@ def test_systemd_accepts_each_unit(tmp_path: Path) -> None:
     assert "> $$f" in text
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
-    )
+    done = run_to_end(["systemd-analyze", "verify", str(unit)])
     assert "setting.service" not in done.stderr, done.stderr
 
 

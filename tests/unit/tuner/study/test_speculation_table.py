@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.builders import START, baseline, past, study, trial
+from tests.builders import baseline, past, study, trial, window_of
 from tuner.core import (
     NO_TABLE,
     Estimate,
     Knob,
-    Load,
     Measurement,
     Objective,
     Part,
@@ -70,13 +69,7 @@ def confirming(role: Role = Role.SPECULATION_LENGTH, **changes: Any) -> Study:  
 
 
 def shown(rate: float, context: dict[str, float]) -> Measurement:
-    return Measurement(
-        estimates={"throughput_per_s": Estimate.of_mean(rate, 0.01 * rate, 20)},
-        started_at=START,
-        seconds=10.0,
-        load=Load(1000),
-        context=context,
-    )
+    return window_of({"throughput_per_s": Estimate.of_mean(rate, 0.01 * rate, 20)}, context)
 
 
 def rates(crossing: Rates, wobble: float = 0.0) -> Truth:
