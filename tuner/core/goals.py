@@ -10,9 +10,10 @@ from typing import TypeVar
 
 from tuner.compat import StrEnum
 from tuner.core.errors import ConstraintSyntax
-from tuner.core.estimates import ABSURD, Estimate
+from tuner.core.estimates import Estimate
 from tuner.core.plans import ANYWHERE, Context
 from tuner.core.quantities import (
+    LARGEST,
     UNDECLARED,
     Better,
     Quantities,
@@ -141,7 +142,7 @@ class Constraint:
         if match is None:
             raise ConstraintSyntax(f"cannot read the constraint {text!r}", hint=_EXAMPLES)
         bound = float(match["bound"])
-        if abs(bound) >= ABSURD:
+        if abs(bound) > LARGEST:
             raise ConstraintSyntax(
                 f"the limit on {match['metric']} cannot be {match['bound']}: no value exceeds it",
                 hint="leave the constraint out, or give a smaller number",
@@ -170,13 +171,12 @@ class Constraint:
 
         Also None for a baseline of 0, because no multiple of 0 is a limit.
         """
-        if not self.relative:
-            return self.bound
-        estimate = baseline.get(self.metric)
-        if estimate is None or estimate.mean == 0.0:
-            return None
-        value = self.multiple(estimate.mean) * estimate.mean
-        return max(-ABSURD, min(value, ABSURD))  # the range of all estimates
+        value, estimate = self.bound, baseline.get(self.metric)
+        if self.relative:
+            if estimate is None or estimate.mean == 0.0:
+                return None
+            value = self.multiple(estimate.mean) * estimate.mean
+        return max(-LARGEST, min(value, LARGEST))  # the range of a limit in a message
 
     def multiple(self, baseline: float) -> float:
         """Return the factor for a baseline: the bound, or 2 minus the bound for a negative baseline.

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from tuner.core.estimates import ABSURD, Estimate
+from tuner.core.estimates import Estimate
 from tuner.core.evidence import Worth, is_at, windows
 from tuner.core.plans import Context
 from tuner.core.policies import Past
 from tuner.core.quantities import (
     CAPACITY,
+    LARGEST,
     UNDECLARED,
     Kind,
     OverDevices,
@@ -78,7 +79,7 @@ def improvement(baseline: Estimate, other: Estimate, sign: float = 1.0) -> Impro
     if base > 0.0 and other.mean >= 0.0:
         share = sign * (base - other.mean) / base
         doubt = math.hypot(other.stderr / base, other.mean / base * (baseline.stderr / base))
-        if max(abs(share), doubt) < ABSURD:
+        if max(abs(share), doubt) < LARGEST:
             return Improvement(_better(share, doubt, baseline, other), True)
     return Improvement(difference(baseline, other, sign), False)
 
