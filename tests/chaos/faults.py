@@ -15,7 +15,7 @@ from unittest import mock
 class Faults:
     """Counts calls; the chosen one fails, and if `lasting` all later ones of its kind until `mended`.
 
-    With `at` 0 nothing fails, and `labels` has the call at each point.
+    With `at` 0 nothing fails, and `labels` has the call at each point. Calls after the end are no points.
     """
 
     def __init__(self, at: int = 0, *, lasting: bool = False) -> None:
@@ -32,9 +32,9 @@ class Faults:
 
     def strikes(self, kind: str, what: str) -> bool:
         """Count a call; return whether it fails."""
-        self.labels.append(f"{kind} {what}")
-        if self.mended or self.at == 0:
+        if self.mended:
             return False
+        self.labels.append(f"{kind} {what}")
         if len(self.labels) == self.at:
             self._kind = kind
             return True
