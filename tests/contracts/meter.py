@@ -1,7 +1,7 @@
 """The contract of every meter.
 
-Subclasses give three fixtures: `side`, newly opened; `later`, which lets some seconds pass for it; and
-`origin`, the stated origin of all its numbers.
+Subclasses give two fixtures: `side`, newly opened; and `later`, which lets some seconds pass for it.
+`origin` is the stated origin of all its numbers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ COUNTS = ("items", "failed")
 
 
 class MeterContract:
+    origin = Origin.MEASURED
+
     def test_every_listed_metric_is_shown_or_follows_from_totals(
         self, side: Side, later: Later
     ) -> None:
@@ -41,11 +43,11 @@ class MeterContract:
         assert all(name.endswith((*UNITS, *COUNTS)) for name in shown.totals)
         assert all(name.endswith(UNITS) for name in shown.estimates)
 
-    def test_numbers_have_their_origin(self, side: Side, later: Later, origin: Origin) -> None:
+    def test_numbers_have_their_origin(self, side: Side, later: Later) -> None:
         window = side.meter.start()
         later()
-        assert {e.origin for e in window.stop().estimates.values()} <= {origin}
-        assert {metric.origin for metric in side.metrics} <= {origin}
+        assert {e.origin for e in window.stop().estimates.values()} <= {self.origin}
+        assert {metric.origin for metric in side.metrics} <= {self.origin}
 
     def test_nothing_is_negative_and_totals_never_fall(self, side: Side, later: Later) -> None:
         window = side.meter.start()

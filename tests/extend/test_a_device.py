@@ -26,7 +26,6 @@ from tests.extend import twoclock
 from tests.integration.stage import stage
 from tests.packages import install
 from tests.processes import until
-from tuner.core import Origin
 
 ENTRY_POINTS = "[jouletune.devices]\ntwoclock = twoclock:open_twoclock\n"
 JOULES = {600: 3.0, 900: 2.0, 1200: 4.0}
@@ -90,11 +89,6 @@ def side(board: Board) -> Iterator[Side]:
 @pytest.fixture
 def later(board: Board) -> Later:
     return lambda: board.work(50)
-
-
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.MEASURED
 
 
 class TestItsClocks(SettableContract):

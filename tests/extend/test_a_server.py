@@ -38,15 +38,12 @@ class TestActuator(SettableContract):
 
 
 class TestMeter(MeterContract):
+    origin = Origin.SIMULATED
     """Its meter keeps the contract of every meter."""
 
     @pytest.fixture
     def later(self, server: OneByOne) -> Later:
         return lambda: server.sleep(30.0)
-
-    @pytest.fixture
-    def origin(self) -> Origin:
-        return Origin.SIMULATED
 
 
 def test_it_is_played_a_trace_and_measured() -> None:

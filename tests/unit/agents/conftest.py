@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import Rig
 from tests.systemctl import FakeSystemctl
 from tests.unit.agents.actuator.bench import Bench
 from tests.unit.agents.actuator.site import Site
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
 
 
 @pytest.fixture

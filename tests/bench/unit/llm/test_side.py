@@ -38,15 +38,12 @@ class TestActuator(SettableContract):
 
 
 class TestMeter(MeterContract):
+    origin = Origin.SIMULATED
     """It keeps the contract of every meter."""
 
     @pytest.fixture
     def later(self, side: Side) -> Later:
         return lambda: clock_of(side).sleep(60.0)
-
-    @pytest.fixture
-    def origin(self) -> Origin:
-        return Origin.SIMULATED
 
 
 def test_a_trace_is_played_and_repeated(tmp_path: Path) -> None:

@@ -67,11 +67,6 @@ def later(side: Side) -> Callable[[], None]:
     return lambda: clock.sleep(1.0)
 
 
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.REPLAYED
-
-
 class TestReplayActuator(SettableContract):
     def test_a_hole_in_the_table_cannot_be_set(self, side: Side) -> None:
         with raised(OutOfRange, "combination"):
@@ -80,6 +75,8 @@ class TestReplayActuator(SettableContract):
 
 
 class TestReplayMeter(MeterContract):
+    origin = Origin.REPLAYED
+
     def test_a_replay_shows_the_row_with_repeats_averaged_and_latency_in_ms(
         self, side: Side, later: Callable[[], None]
     ) -> None:

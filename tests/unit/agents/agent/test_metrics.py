@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -15,11 +13,6 @@ from tests.unit.agents.agent.orders import HELD, cut, hold, trial
 from tuner.core import ActuationError, Origin
 
 DEVICE = "fake@host"
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
 
 
 class Told:

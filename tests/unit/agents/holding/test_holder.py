@@ -29,11 +29,6 @@ from tuner.core import (
 )
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
-
-
 def seen(latency_ms: float, rate: float = 50.0) -> Measurement:
     arrivals = {"arrival_rate_per_s": Estimate.of_mean(rate, 0.01)}
     return window(latency_p99_ms=latency_ms, rate=rate, extra=arrivals)

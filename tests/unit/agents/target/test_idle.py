@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -55,11 +54,6 @@ class ContextCard:
         meter = FakeMeter(self.rig.time, self.shows)
         device = replace(device, metrics=(*device.metrics, Metric("power_w")), meter=meter)
         return Target((device,), replace(work, idle=IdleWorkload(self.look, DELAY)))
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
 
 
 def measured(card: ContextCard, setting: Setting) -> dict[str, float]:

@@ -29,11 +29,6 @@ METRICS = ("energy_j", "latency_p99_ms")
 ENERGY_ONLY = Ask(metrics=("energy_j",), window_s=10.0, max_window_s=30.0)
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
-
-
 def quietly() -> None:
     return
 

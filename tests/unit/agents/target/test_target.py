@@ -31,11 +31,6 @@ SLOW: Setting = {"gpu.clock_mhz": 400, "batch_size": 4}
 FAST: Setting = {"gpu.clock_mhz": 1000, "batch_size": 2}
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
-
-
 def test_towards_a_slower_device_the_workload_goes_first(rig: Rig) -> None:
     rig.target.apply(SLOW)
     assert [side for side, _ in rig.log] == ["workload", "device"]

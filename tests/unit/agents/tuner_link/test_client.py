@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -29,11 +28,6 @@ RENEWAL = Renewal(device="d", token=1, nonce="n")
 REPORT = TrialReport(
     device="d", study="s", trial=1, attempt=1, token=1, nonce="n", outcome=completed()
 )
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,8 @@ def later(nvml: FakeNvml) -> Callable[[], None]:
     return lambda: nvml.sleep(2.0)
 
 
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.SIMULATED
-
-
 class TestContracts(SettableContract, MeterContract):
-    pass
+    origin = Origin.SIMULATED
 
 
 def test_latency_and_rate_are_the_simulated_devices(nvml: FakeNvml, side: Side) -> None:

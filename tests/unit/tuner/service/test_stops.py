@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.builders import START, applied, completed, setting
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
@@ -25,11 +23,6 @@ from tuner.wire import (
 )
 
 STOP = Change(who="ann", why="smoke in rack 4")
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def holding(world: World, revision: int = 1) -> object:

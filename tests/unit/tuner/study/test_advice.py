@@ -91,11 +91,6 @@ def test_a_plan_is_listed_row_by_row() -> None:
     )
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def proposed(world: World, *names: str) -> list[Trial]:
     """Play the devices of an advising study until it proposes; return its trials."""
     names = names or ("sim",)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.unit.tuner.study.worlds import World, truth
+from tests.unit.tuner.study.worlds import World
 from tuner.core import Phase
 from tuner.service.operations import Operations
 from tuner.study.answers import News
@@ -83,11 +83,8 @@ def test_many_threads_report_and_wait_without_a_loss() -> None:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
-    made.start()
-    made.run(truth)
-    return made
+def world(held: World) -> World:
+    return held
 
 
 def test_every_change_of_an_operator_is_announced(world: World) -> None:

@@ -51,11 +51,6 @@ SAVES = window(6.0, 110.0)
 """A device's window at the winner, in the canary phase as while confirming."""
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def begun(world: World, surface: Callable[[Setting], Outcome] = truth, **changes: Any) -> HoldOrder:  # noqa: ANN401
     """Run a study of two devices until the canary gets the order to hold; the other one never gets it."""
     world.start(*BOTH, **{"terms": TERMS, **changes})

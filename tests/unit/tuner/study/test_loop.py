@@ -43,11 +43,6 @@ from tuner.wire import (
 )
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def test_a_device_without_a_study_is_released(world: World) -> None:
     world.loop.register(device())
     assert isinstance(world.ask(), Release)

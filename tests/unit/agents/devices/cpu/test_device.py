@@ -19,7 +19,6 @@ from tuner.core import (
     InvalidInput,
     Knob,
     MeasurementError,
-    Origin,
     Setting,
     Space,
     UnknownKnob,
@@ -83,11 +82,6 @@ def later(host: FakeHost) -> Callable[[], None]:
             counter.write_text(str(int(counter.read_text()) + 2_000_000))
 
     return pass_time
-
-
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.MEASURED
 
 
 class TestCpuActuator(ActuatorContract):

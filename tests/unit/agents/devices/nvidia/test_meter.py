@@ -41,7 +41,6 @@ from tuner.core import (
     InvalidInput,
     Knob,
     MeasurementError,
-    Origin,
     Reading,
     Scope,
     Setting,
@@ -114,11 +113,6 @@ def side(gpu: Bench) -> Side:
 @pytest.fixture
 def later(bench: Bench) -> Callable[[], None]:
     return lambda: bench.sleep(2.0)
-
-
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.MEASURED
 
 
 class TestContracts(MeterContract, ActuatorContract):

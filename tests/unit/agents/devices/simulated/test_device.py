@@ -65,17 +65,12 @@ def later(side: Side) -> Callable[[], None]:
     return lambda: clock_of(side).sleep(2.03)
 
 
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.SIMULATED
-
-
 class TestSimulatedActuator(SettableContract):
     pass
 
 
 class TestSimulatedMeter(MeterContract):
-    pass
+    origin = Origin.SIMULATED
 
 
 class TestTime:

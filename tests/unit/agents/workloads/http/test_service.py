@@ -27,7 +27,6 @@ from tuner.core import (
     DeviceLost,
     InvalidInput,
     MeasurementError,
-    Origin,
     Role,
     Space,
 )
@@ -208,11 +207,6 @@ def later(service: Service) -> Later:
         service.cpu_s += 0.125
 
     return pass_on
-
-
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.MEASURED
 
 
 class TestKnobs(SettableContract):

@@ -13,7 +13,6 @@ from agents.workloads.served import attach
 from tests.contracts.actuator import SettableContract
 from tests.contracts.meter import Later, MeterContract
 from tests.unit.agents.workloads.stand_in import StandIn
-from tuner.core import Origin
 
 
 @pytest.fixture
@@ -46,11 +45,6 @@ def later(server: StandIn) -> Callable[[], None]:
                 seen, quiet_since = server.items, time.monotonic()
 
     return pass_on
-
-
-@pytest.fixture
-def origin() -> Origin:
-    return Origin.MEASURED
 
 
 class TestKnobActuator(SettableContract):

@@ -14,7 +14,7 @@ from db.sql.bus import Bus
 from db.sql.log import Observations
 from db.sql.studies import Studies
 from tests.builders import completed, setting, window
-from tests.unit.tuner.study.worlds import World, truth
+from tests.unit.tuner.study.worlds import World
 from tuner.core import Event, Observation, Phase, Setting, StoreError
 from tuner.service.clock import schedule
 from tuner.service.clock.schedule import (
@@ -23,15 +23,6 @@ from tuner.service.clock.schedule import (
     Periodic,
     start,
 )
-
-
-@pytest.fixture
-def held() -> World:
-    """A study that holds."""
-    world = World()
-    world.start()
-    world.run(truth)
-    return world
 
 
 def observe(world: World, at: Setting, *energies: float) -> None:

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from db.sql.trials import Trials
 from tests.builders import policies, setting, window
-from tests.unit.tuner.study.worlds import World, truth
+from tests.unit.tuner.study.worlds import World
 from tuner.core import AccessRole, Caller, Constraint, NotFound, Outcome, Phase, Plan, TrialState
 from tuner.service.http.waiting import (
     AT_ONCE,
@@ -155,11 +155,8 @@ def test_an_operator_does_not_wait_behind_agents() -> None:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
-    made.start()
-    made.run(truth)
-    return made
+def world(held: World) -> World:
+    return held
 
 
 def another(world: World) -> Loop:
