@@ -257,8 +257,6 @@ def packed(step: Told) -> str:
     shown += [f"{joined(sizes, '', ' + ')} MB"] if size else []
     shown += [step["again"]] if "again" in step else []
     shown += [f"{sum(tags.values())} {kind}" for kind, tags in step.get("lintian", {}).items()]
-    shown += [f"missing: {joined(step['missing'])}"] if step.get("missing") else []
-    shown += [f"{name} {step[name]}" for name in ("python", "systemd") if name in step]
     return ", ".join(shown)
 
 

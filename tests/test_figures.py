@@ -121,6 +121,7 @@ def test_the_packages_table_has_each_release_beside_the_others(tmp_path: Path) -
     steps = [
         {"step": "tag equals version", "root": "", "not_run": "this commit has no tag"},
         {"step": "1.0 waits for", "root": "", **done, "missing": ["an Orin"]},
+        {"step": "unit", "root": "Ubuntu 22.04", **done, "result": "failed"},
         {"step": "build", "root": "Debian 12", **done, "mb": {"a.deb": 14.9, "b.deb": 375.6}},
         {"step": "lintian", "root": "Debian 12", **done, "lintian": judged},
         {"step": "build", "root": "Debian 13", "result": "failed", "seconds": 2.0, "mb": 269},
@@ -133,7 +134,7 @@ def test_the_packages_table_has_each_release_beside_the_others(tmp_path: Path) -
         "| step | Debian 12 | Debian 13 |",
         "| build | 61 s, 14.9 + 375.6 MB | failed, 2 s, 269 MB |",
         "| lintian | 61 s, 0 errors, 3 warnings, 40 overridden | not run (no lintian) |",
-        "tag equals version: not run (this commit has no tag); 1.0 waits for: 61 s, missing: an Orin.",
+        "\ntag equals version: not run (this commit has no tag). Ubuntu 22.04 unit: failed, 61 s.\n",
     ):
         assert row in text
 
