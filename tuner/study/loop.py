@@ -410,14 +410,16 @@ class Loop:
         """Return whether a control window is due for a hold in force."""
         if (poll.holding, poll.revision) != (study.id, study.revision) or situation.since is None:
             return False
-        now, terms, since = self.now(), study.terms, situation.since
-        if terms.control_share <= 0.0:
+        now, plan, since = self.now(), study.plan, situation.since
+        if study.terms.control_share <= 0.0 or plan is None:
             return False
-        last = self._last_controls.get(
-            study,
-            situation.trials,
-            lambda: LastControl(terms, control.last_control(study, trials(), since)),
-        )
+
+        def last_control() -> LastControl:
+            held_s = assignments.held_window_s(study, trials(), plan)
+            terms = replace(study.terms, window_s=held_s)
+            return LastControl(terms, control.last_control(study, trials(), since))
+
+        last = self._last_controls.get(study, situation.trials, last_control)
         return last.is_due(now) and self.hours(now) and not self._waits(study)
 
     def _grows(self, study: Study, since: datetime | None, poll: Poll) -> str:

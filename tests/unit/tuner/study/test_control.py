@@ -55,6 +55,21 @@ def test_the_share_of_control_windows_determines_their_interval() -> None:
     assert interval_s(replace(TERMS, control_share=0.0)) == float("inf")
 
 
+def test_a_hold_in_longer_windows_is_measured_again_more_rarely() -> None:
+    def rare(at: Setting) -> Outcome:
+        few = window(0.01 * int(at["gpu.clock_mhz"]), 105.0, rate=0.3, seconds=30.0)
+        return Outcome(state=TrialState.COMPLETED, measurement=few)
+
+    world = World()
+    world.start(terms=TERMS)
+    hold = world.run(rare)
+    due_s = interval_s(replace(TERMS, window_s=hold.window_s))
+    world.time.sleep(due_s - 1.0)
+    assert due_s > DUE_S and world.ask_holding(hold) == hold
+    world.time.sleep(1.0)
+    assert isinstance(world.ask_holding(hold), Assignment)
+
+
 def test_a_hold_is_measured_at_the_baseline_now_and_then_and_goes_on() -> None:
     world, hold = holding()
     world.time.sleep(DUE_S - 1.0)
