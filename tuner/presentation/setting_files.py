@@ -125,6 +125,7 @@ def _lines(
     if table is None:
         yield from of.comments
         was = ", ".join(f"{_variable(k)}={_text(of.baseline[k.name])}" for k in of.changed)
+        yield "# each variable is named after a knob; it has no effect unless the service reads it"
         yield f"# put back: remove these lines, or set {was}"
         yield from _variables(of, compose=form is SettingForm.COMPOSE)
         return

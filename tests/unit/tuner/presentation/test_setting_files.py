@@ -137,7 +137,8 @@ def test_patches_are_yaml_with_the_workloads_knobs() -> None:
     assert compose == {"services": {"work": {"environment": {"MAX_BATCH_SIZE": "8"}}}}
     chart = yaml.safe_load(setting_file(one, SettingForm.HELM_VALUES))
     assert chart == {"env": [{"name": "MAX_BATCH_SIZE", "value": "8"}]}
-    assert "MAX_BATCH_SIZE=64" in setting_file(one, SettingForm.COMPOSE)
+    text = setting_file(one, SettingForm.COMPOSE)
+    assert "MAX_BATCH_SIZE=64" in text and "unless the service reads it" in text
     word = reviewed(replace(WORK[0], name="no"))
     chart = yaml.safe_load(setting_file(word, SettingForm.HELM_VALUES))
     assert chart == {"env": [{"name": "NO", "value": "8"}]}, "not the word of YAML for false"
