@@ -113,9 +113,7 @@ class BatchSize:
 
     def apply(self, setting: Setting) -> None:
         """Set the batch size. Raises UnknownKnob, OutOfRange, ActuationError."""
-        for name, value in setting.items():
-            knob = Space((BATCH,)).knob(name)
-            knob.index(value)
+        Space((BATCH,)).check_named(setting)
         for value in setting.values():
             self._served.set("batch", float(value))
 

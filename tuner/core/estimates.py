@@ -376,10 +376,10 @@ def pooled_tail(estimates: Sequence[Estimate]) -> Estimate:
 def _safe_rank(windows: int) -> int:
     """Return the least j with P(Binomial(windows, 0.05) ≥ j) ≤ 0.05."""
     above = 1.0
-    for j, mass in enumerate(_binomial(windows, 1.0 - _CONFIDENCE)):
+    for j in range(windows + 1):
         if above <= 1.0 - _CONFIDENCE:
             return j
-        above -= mass
+        above -= _binomial_mass(windows, 1.0 - _CONFIDENCE, j)
     return windows
 
 
@@ -406,11 +406,6 @@ def _bound_ranks(n: int, quantile: float) -> tuple[int | None, int | None]:
         if upper is None and cumulative >= _CONFIDENCE and below < n:
             upper = below
     return upper, lower
-
-
-def _binomial(n: int, p: float) -> list[float]:
-    """Return the probabilities of 0 to n successes."""
-    return [_binomial_mass(n, p, k) for k in range(n + 1)]
 
 
 def _binomial_mass(n: int, p: float, k: int) -> float:

@@ -70,7 +70,7 @@ class UnitKnobs:
         self._remote, self._name, self._clock = remote, name, clock
         self._workload: Side | None = None
         self._starting = False
-        self.conflict, self.close = remote.conflict, remote.close
+        self.conflict, self.close, self.hold = remote.conflict, remote.close, remote.hold
 
     def restarts(self, workload: Side) -> None:
         """Store the workload that a change restarts."""
@@ -100,10 +100,6 @@ class UnitKnobs:
                 raise
             why = f"{self._name} {NO_ANSWER}: {error.message}"
             raise ActuationError(why, hint=error.hint or self._log) from error
-
-    def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
-        """Keep the flags in force even while the agent is away. Raises ActuationError."""
-        self._remote.hold(setting, study, revision, valid_for_s)
 
     def release(self) -> None:
         """Restore the unit's own command; restart the service if it differs. Raises ActuationError."""

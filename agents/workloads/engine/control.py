@@ -195,7 +195,8 @@ async def launched(
             per_request = always and await follows_requests(active, longest)
             load.slots = props.total_slots
             name = "llama_cpp"
-            version = _version(props.model_path, props.build_info, engine.dialect.length)
+            file = props.model_path.rpartition("/")[2]
+            version = ", ".join(filter(None, (file, props.build_info, engine.dialect.length)))
         control = EngineControl(
             servers,
             load,
@@ -213,11 +214,6 @@ async def launched(
         await servers.close()
         raise
     return control
-
-
-def _version(model: str, build: str, options: str) -> str:
-    """Return the model's file, the build and the length option as one text."""
-    return ", ".join(part for part in (model.rpartition("/")[2], build, options) if part)
 
 
 def _space(

@@ -84,7 +84,8 @@ def _facts(trial: TrialView, view: StudyView) -> Iterator[tuple[str, str]]:
     yield "chosen for", f"{trial.phase}: {trial.why}" if trial.why else str(trial.phase)
     yield "started", when(trial.started_at)
     if trial.ended_at is not None:
-        yield "ended", f"{when(trial.ended_at)} ({duration(_seconds(trial))})"
+        seconds = (trial.ended_at - trial.started_at).total_seconds()
+        yield "ended", f"{when(trial.ended_at)} ({duration(seconds)})"
     for metric in trial.metrics:
         yield "metric", f"{metric} {shown(metric, trial.metrics, view.quantities)}"
     for limit in view.limits:
@@ -96,11 +97,6 @@ def _facts(trial: TrialView, view: StudyView) -> Iterator[tuple[str, str]]:
         yield "throttled", joined(trial.throttled)
     for subject, text in trial.notes.items():
         yield "note", f"{subject}: {text}"
-
-
-def _seconds(trial: TrialView) -> float:
-    """Return the duration of an ended trial, 0 while it runs."""
-    return (trial.ended_at - trial.started_at).total_seconds() if trial.ended_at else 0.0
 
 
 def _row(trial: TrialView, view: StudyView, loads: bool) -> tuple[str, ...]:
