@@ -66,11 +66,14 @@ class Holder:
         with suppress(StoreError):
             self.load()
         self._lock = threading.RLock()
-        self._aside = False
-        self._lent = False
+        self.is_aside = False
+        """Whether a trial or a window has the device."""
+        self.is_lent = False
+        """Whether a trial has the device."""
         self._parked: SideSettings = {}
         self._handed = False
-        self._incarnation = ""
+        self.incarnation = ""
+        """Identifier of the workload start to which the hold was last applied; empty if unknown."""
         self._void = ""
 
     def load(self) -> None:
@@ -178,7 +181,7 @@ class Holder:
             # Read before applying: a restart in between then shows as a restart.
             incarnation = self._started()
             self._handed = self.target.apply(hold.setting, hold.order.plan)
-            self._incarnation, self._parked = incarnation, {}
+            self.incarnation, self._parked = incarnation, {}
             self._confirm()
 
     @contextmanager
@@ -190,21 +193,11 @@ class Holder:
         with self._lock:
             if not lend:  # a trial applies its own setting
                 self.unpark()
-            self._aside, self._lent = True, lend
+            self.is_aside, self.is_lent = True, lend
         try:
             yield
         finally:
-            self._aside = self._lent = False
-
-    @property
-    def is_aside(self) -> bool:
-        """Whether a trial or a window has the device."""
-        return self._aside
-
-    @property
-    def is_lent(self) -> bool:
-        """Whether a trial has the device."""
-        return self._lent
+            self.is_aside = self.is_lent = False
 
     @property
     def handed(self) -> bool:
@@ -219,7 +212,7 @@ class Holder:
         """
         with self._lock:
             hold = self.current
-            if hold is None or not self._handed or self._aside:
+            if hold is None or not self._handed or self.is_aside:
                 return
             if not self.target.follows(hold.order.plan):
                 log.warning("event=plan_lost device=%s", self.device)
@@ -242,15 +235,10 @@ class Holder:
             ActuationError: it could not be applied; try again.
         """
         with self._lock:
-            if self._lent or self.current is None or incarnation == self._incarnation:
+            if self.is_lent or self.current is None or incarnation == self.incarnation:
                 return False
             self.enforce()
             return True
-
-    @property
-    def incarnation(self) -> str:
-        """Identifier of the workload start to which the hold was last applied; empty if unknown."""
-        return self._incarnation
 
     def follow(self, hold: Hold, row: int) -> bool:
         """Change the row of `hold`; return False if it is not in force or the device is lent.
@@ -259,7 +247,7 @@ class Holder:
             ActuationError: the row could not be put in force; the former row stays held.
         """
         with self._lock:
-            if self._aside or self.current is not hold:
+            if self.is_aside or self.current is not hold:
                 return False
             log.info(
                 "event=plan_row device=%s row=%d setting=%r",
@@ -284,7 +272,7 @@ class Holder:
         """
         with self._lock:
             hold = self.current
-            if hold is not None and not self._aside:
+            if hold is not None and not self.is_aside:
                 self.target.refuse_beside_a_job()
                 held = self.target.caps.clipped(hold.setting)
                 self._parked = {key: {k: held[k] for k in one} for key, one in settings.items()}
@@ -305,7 +293,7 @@ class Holder:
             ActuationError: a device does not show it; try again.
         """
         with self._lock:
-            if self._lent or not self._parked:
+            if self.is_lent or not self._parked:
                 return False
             leased = self.target.jobs
             try:

@@ -105,14 +105,10 @@ class TunerClient:
     def __init__(self, http: httpx2.Client, credentials: Credentials, spool: Spool) -> None:
         self._http = http
         self._credentials = credentials
-        self._spool = spool
+        self.spool = spool
+        """The queue of unsent reports."""
         self._lock = threading.Lock()
         self.requests = self.failed = 0
-
-    @property
-    def spool(self) -> Spool:
-        """Return the queue of unsent reports."""
-        return self._spool
 
     def register(self, device: Device) -> float:
         """Register a device and return the length of a lease in seconds."""
@@ -138,11 +134,11 @@ class TunerClient:
 
     def keep(self, report: Report) -> None:
         """Queue a report until `deliver` has sent it; in memory if the disk refuses it."""
-        self._spool.put(report)
+        self.spool.put(report)
 
     def deliver(self) -> int:
         """Send the queued reports, oldest first, and return the number that arrived."""
-        return self._spool.deliver(self._send)
+        return self.spool.deliver(self._send)
 
     def _send(self, report: Report) -> Receipt:
         """Send a report to the address of its kind."""

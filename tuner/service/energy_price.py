@@ -37,15 +37,12 @@ class SeriesFeed:
     ) -> None:
         self._name, self._table = name, table
         self._monotonic, self._transport = monotonic, transport
-        self._series, self._due_s = table.series(name), monotonic()
+        self._due_s = monotonic()
+        self.series = table.series(name)
+        """The series of the last successful reading."""
         self._rows = rows or EachRow(SERIES)
         self._reading: Future[TimeSeries] | None = None
         self._lock = threading.Lock()
-
-    @property
-    def series(self) -> TimeSeries:
-        """Return the series of the last successful reading."""
-        return self._series
 
     def refresh(self) -> None:
         """Read the series if it is due. A failure is noted as an event, and retried after 60 s at most."""
@@ -56,7 +53,7 @@ class SeriesFeed:
             if now_s < self._due_s:
                 return
             read = self._rows.each(self._name, self._read, lambda _: None)
-            self._series = read or self._series
+            self.series = read or self.series
             every_s = self._table.every_s
             self._due_s = self._monotonic() + (every_s if read else min(RETRY_S, every_s))
 

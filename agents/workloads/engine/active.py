@@ -37,7 +37,8 @@ class ActivePassive:
 
     def __init__(self, start: StartServer, *, beside: bool = True) -> None:
         self._start, self._beside = start, beside
-        self._active: EngineServer | None = None
+        self.active: EngineServer | None = None
+        """The active server; None during a start or restart."""
         self._ready = asyncio.Condition()
         self._changing = asyncio.Lock()
         self._former: asyncio.Task[None] | None = None
@@ -50,21 +51,16 @@ class ActivePassive:
         self.switch_s = 0.0
         """Duration in s of the last change, until the new server was active."""
 
-    @property
-    def active(self) -> EngineServer | None:
-        """The active server; None during a start or restart."""
-        return self._active
-
     async def acquire(
         self, within_s: float | None = None, other_than: EngineServer | None = None
     ) -> EngineServer:
         """Return the active server, waiting for it. Raises DeviceLost: none is active in time."""
 
         def is_ready() -> bool:
-            return self._active is not None and self._active is not other_than
+            return self.active is not None and self.active is not other_than
 
         def left_s() -> float:
-            usual_s = WAIT_S if self._beside or self._active is not None else ALONE_S
+            usual_s = WAIT_S if self._beside or self.active is not None else ALONE_S
             return since_s + (usual_s if within_s is None else within_s) - now()
 
         now = asyncio.get_running_loop().time
@@ -74,11 +70,11 @@ class ActivePassive:
             async with self._ready:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._ready.wait_for(is_ready), left_s())
-        if self._active is None:
+        if self.active is None:
             raise DeviceLost(
                 "no server of the engine is ready", hint="it is restarting; check its log"
             )
-        return self._active
+        return self.active
 
     async def change(self, setting: Setting) -> None:
         """Replace the server with one at another setting.
@@ -88,14 +84,14 @@ class ActivePassive:
                 server stays active, or is started again.
         """
         async with self._changing:
-            active = self._active
+            active = self.active
             if active is not None and (
                 active.setting == setting or await changed_live(active, setting)
             ):
                 return
             await self._two_at_most()
             began = time.monotonic()
-            former = self._active
+            former = self.active
             if former is not None and not self._beside:
                 await self._make_room(former)
             try:
@@ -115,7 +111,7 @@ class ActivePassive:
 
     async def counters(self) -> SpeculationCounters:
         """Return the sum of the counters of all servers so far. Raises MeasurementError."""
-        total, active = self._ended, self._active
+        total, active = self._ended, self.active
         if self._draining is not None:
             total = total.plus(self._draining.last_counters)
         if active is None:
@@ -125,13 +121,13 @@ class ActivePassive:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of all servers so far."""
-        servers = (self._active, self._draining)
+        servers = (self.active, self._draining)
         return self._gone_cpu_s + sum(one.cpu_s() for one in servers if one is not None)
 
     @property
     def pids(self) -> list[int]:
         """The processes of the servers that the proxy started."""
-        servers = (self._active, self._draining)
+        servers = (self.active, self._draining)
         return [s.process.pid for s in servers if s is not None and s.process is not None]
 
     async def close(self) -> None:
@@ -140,16 +136,16 @@ class ActivePassive:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for server in (self._active, self._draining):
+        for server in (self.active, self._draining):
             if server is not None:
                 await server.end()
-        self._active = self._draining = None
+        self.active = self._draining = None
 
     async def _make_room(self, server: EngineServer) -> None:
         """End the active server once its requests are finished. Raises ActuationError."""
         if self._watch is not None:
             self._watch.cancel()
-        self._draining, self._active = server, None
+        self._draining, self.active = server, None
         try:
             await asyncio.wait_for(server.wait_idle(), DRAIN_S)
         except asyncio.TimeoutError:
@@ -178,7 +174,7 @@ class ActivePassive:
         if self._watch is not None:
             self._watch.cancel()
         async with self._ready:
-            self._active = server
+            self.active = server
             self._ready.notify_all()
         if server.process is not None:
             self._watch = asyncio.create_task(self._keep_up(server))
@@ -203,7 +199,7 @@ class ActivePassive:
         status = await server.process.wait()
         log.error("event=server_ended url=%s status=%d", server.url, status)
         self._account(server)
-        self._active = None
+        self.active = None
         await server.end()
         await self._start_again(server.setting)
 

@@ -40,28 +40,24 @@ class EngineServer:
             timeout=ANSWER_S,
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S),
         )
-        self._inside = 0
+        self.inside = 0
+        """The number of requests in the server."""
         self._idle = asyncio.Event()
         self._idle.set()
         self.last_counters = SpeculationCounters()
         """The counters as last read."""
         self._cpu_s = 0.0
 
-    @property
-    def inside(self) -> int:
-        """The number of requests in the server."""
-        return self._inside
-
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Keep the server from being ended within the block."""
-        self._inside += 1
+        self.inside += 1
         self._idle.clear()
         try:
             yield
         finally:
-            self._inside -= 1
-            if self._inside == 0:
+            self.inside -= 1
+            if self.inside == 0:
                 self._idle.set()
 
     async def wait_idle(self) -> None:

@@ -64,7 +64,8 @@ class Batcher:
         self._queue: deque[Waiting] = deque()
         self._wake: asyncio.TimerHandle | None = None
         self._watched: list[tuple[int, asyncio.Future[None]]] = []
-        self._inside = 0
+        self.inside = 0
+        """The number of requests in the server, waiting or being served."""
         self._in_flight_s = 0.0
         self._counted_at: float | None = None
         self._listening: list[list[float]] = []
@@ -74,14 +75,9 @@ class Batcher:
         """The number of requests that wait for an instance."""
         return len(self._queue)
 
-    @property
-    def inside(self) -> int:
-        """The number of requests in the server, waiting or being served."""
-        return self._inside
-
     async def crowded(self, count: int, within_s: float) -> None:
         """Return once `count` requests are in the server, or after `within_s`."""
-        if self._inside >= count:
+        if self.inside >= count:
             return
         watch = (count, asyncio.get_running_loop().create_future())
         self._watched.append(watch)
@@ -200,9 +196,9 @@ class Batcher:
         """Advance the integral to now, then add `more` requests."""
         now = asyncio.get_running_loop().time()
         if self._counted_at is not None:
-            self._in_flight_s += self._inside * (now - self._counted_at)
+            self._in_flight_s += self.inside * (now - self._counted_at)
         self._counted_at = now
-        self._inside += more
+        self.inside += more
         for count, waiter in self._watched:
-            if self._inside >= count and not waiter.done():
+            if self.inside >= count and not waiter.done():
                 waiter.set_result(None)
