@@ -134,9 +134,14 @@ def _lines(
         raise InvalidInput(
             f"the devices of the study are on {len(hosts)} hosts", hint="give one by --device ID"
         )
-    names = [name for name in table if name in {knob.name for knob in of.changed}]
+    changed = {knob.name for knob in of.changed}
+    names = [name for name in table if name in changed]
     there = _each(table[n](d, of.setting[n], False) for d in of.devices for n in names)
-    back = _each(table[n](d, of.baseline[n], True) for d in of.devices for n in names)
+    # amd-pstate leaves `performance` of that governor in force; under it no preference can be written.
+    if "cpu.governor" in changed and of.baseline["cpu.governor"] != "performance":
+        changed |= {"cpu.epp"} & of.baseline.keys()
+    returned = [name for name in table if name in changed]
+    back = _each(table[n](d, of.baseline[n], True) for d in of.devices for n in returned)
     if form is SettingForm.SYSTEMD:
         yield from of.comments
         yield "# put back: systemctl disable --now this unit"

@@ -119,6 +119,15 @@ def test_a_shell_writes_the_files_and_back(tmp_path: Path) -> None:
     assert all(a < b for a, b in zip(governors, preferences, strict=True)), "performance fixes it"
 
 
+@pytest.mark.parametrize(("before", "written"), [("powersave", True), ("performance", False)])
+def test_a_governor_goes_back_with_the_preference_that_it_moves(before: str, written: bool) -> None:
+    governor = Knob("cpu.governor", ("performance", "powersave", "schedutil"), before)
+    of = reviewed(governor, CPU[1], devices=("cpu@host",))
+    kept = replace(of, setting={"cpu.governor": "schedutil", "cpu.epp": of.baseline["cpu.epp"]})
+    there, back = setting_file(kept, SettingForm.SHELL).split("# put back:")
+    assert "preference" not in there and ("preference" in back) is written
+
+
 def test_systemd_accepts_each_unit(tmp_path: Path) -> None:
     unit = tmp_path / "setting.service"
     unit.write_text(setting_file(reviewed(*CPU, *GPU), SettingForm.SYSTEMD))
