@@ -48,6 +48,8 @@ LONGEST_BODY, BODY_S = 100 << 20, 300.0
 TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
 """A completion has no timeout."""
 
+STALLED_S = 60.0
+"""A caller that takes nothing for so long is cut off: a restart would wait for it. As in nginx by default."""
 ATTEMPTS = 3
 """One each on a kept connection that was just closed, on a new one, and at the server that takes over."""
 STREAM = b'"stream"'
@@ -218,13 +220,22 @@ def _sent(server: EngineServer, request: Request, body: bytes) -> httpx2.Request
 
 
 async def _pass(response: httpx2.Response, send: Send, generation: GenerationSeen | None) -> None:
-    """Forward a response as it arrives. Raises httpx2.HTTPError if it is cut off."""
+    """Forward a response as it arrives; end it if its caller does not take it.
+
+    Raises httpx2.HTTPError: the engine cut it off.
+    """
+    loop, own = asyncio.get_running_loop(), asyncio.current_task()
+    assert own is not None
     headers = [*_kept(response.headers.raw)]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for chunk in response.aiter_raw():
         if generation is not None:
             generation.see(chunk)
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        stalled = loop.call_later(STALLED_S, own.cancel)
+        try:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            stalled.cancel()
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
+import httpx2
 import pytest
 
+from agents.workloads.engine import forward
 from agents.workloads.engine.forward import with_length
 
 
@@ -25,3 +30,27 @@ def test_a_body_with_its_own_length_or_without_an_object_is_unchanged(body: byte
 
 def test_nothing_is_changed_where_the_length_is_the_servers() -> None:
     assert with_length(b'{"prompt": "x"}', None) == b'{"prompt": "x"}'
+
+
+def test_a_caller_that_takes_nothing_does_not_hold_up_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forward, "STALLED_S", 0.05)
+    taken = list[bytes]()
+
+    async def send(message: Mapping[str, Any]) -> None:
+        taken.append(message.get("body", b""))
+        if len(taken) == 3:
+            await asyncio.Event().wait()
+
+    async def answer() -> AsyncIterator[bytes]:
+        for word in (b"one", b"two", b"three"):
+            yield word
+
+    async def passed() -> None:
+        response = httpx2.Response(200, content=answer())
+        await asyncio.wait_for(forward._pass(response, send, None), 10.0)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(passed())
+    assert taken == [b"", b"one", b"two"]
