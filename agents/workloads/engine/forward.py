@@ -49,7 +49,7 @@ TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
 """A completion has no timeout."""
 
 STALLED_S = 60.0
-"""A caller that takes nothing for so long is cut off: a restart would wait for it. As in nginx by default."""
+"""A caller that takes nothing for so long is cut off, as by nginx: each restart would wait for it."""
 ATTEMPTS = 3
 """One each on a kept connection that was just closed, on a new one, and at the server that takes over."""
 STREAM = b'"stream"'
