@@ -225,11 +225,9 @@ def _base() -> Path:
     try:
         return bare("bookworm", KEPT, *TIED, limit_s=MAKE_S)
     except subprocess.SubprocessError as error:
-        called = isinstance(error, subprocess.CalledProcessError)
-        said = (error.stderr if called else str(error)).strip().splitlines()[-3:]
-        raise CannotRun(
-            f"mmdebstrap fails here (no network, or no rights): {' | '.join(said)}"
-        ) from None
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        last = " | ".join(said.strip().splitlines()[-3:])
+        raise CannotRun(f"mmdebstrap fails here (no network, or no rights): {last}") from None
 
 
 def _wheels() -> Path:
