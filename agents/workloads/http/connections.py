@@ -60,7 +60,7 @@ class ConnectionsWindow(OpenWindow):
         Raises OSError, HTTPException, MeasurementError.
         """
         parts = urlsplit(url)
-        asked = urlunsplit(("", "", parts.path, parts.query, ""))
+        target = urlunsplit(("", "", parts.path, parts.query, ""))
         with ExitStack() as opened:
             lines = [
                 opened.enter_context(closing(HTTPConnection(parts.hostname or "", parts.port)))
@@ -71,7 +71,7 @@ class ConnectionsWindow(OpenWindow):
                 line.connect()
                 self._clock.sleep(APART_S)
             for line in lines:
-                line.request("GET", asked, headers={"Accept": ACCEPT, "Connection": "close"})
+                line.request("GET", target, headers={"Accept": ACCEPT, "Connection": "close"})
             for line in lines:
                 line.sock.settimeout(self._left(until))
                 answer = opened.enter_context(closing(line.getresponse()))
