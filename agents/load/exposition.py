@@ -74,7 +74,7 @@ def declared(text: str, kind: str) -> list[str]:
     """
     types = dict(TYPE.findall(text))
     typed = [name for name, given in types.items() if given == kind]
-    typed = {
+    sample_names = {
         name + suffix
         for name, given in types.items()
         for suffix in SUFFIXES
@@ -83,7 +83,7 @@ def declared(text: str, kind: str) -> list[str]:
     names = dict.fromkeys(
         _name(line) for line in LINE_ENDS.split(text) if line[:1] not in ("", "#")
     )
-    shown = [name for name in names if name and name not in typed]
+    shown = [name for name in names if name and name not in sample_names]
     if kind == "histogram":
         return typed + [n.removesuffix("_bucket") for n in shown if n.endswith("_bucket")]
     return typed + [name for name in shown if not name.endswith("_bucket")]
