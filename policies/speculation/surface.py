@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -101,11 +101,11 @@ def outlook(cells: Sequence[Cell], observed: Sequence[CellObservation]) -> CostS
     """
     misses = _matrix(cells, _missed(cells))
     if not observed:
-        return _Surface(cells, misses, 1.0).outlook(())[0]
+        return _Surface(cells, misses, 1.0).outlook()
     forms = [(roughness, 1) for roughness in ROUGHNESS]
     forms += [(roughness, tile) for roughness in ROUGHNESS_OF_TILES for tile in TILES]
-    fits = [_Surface(cells, misses, *form).outlook(observed) for form in forms]
-    return max(fits, key=lambda fit: fit[1])[0]
+    surfaces = [_Surface(cells, misses, *form) for form in forms]
+    return max(surfaces, key=lambda surface: surface.fit(observed)).outlook()
 
 
 class _Surface:
@@ -117,52 +117,50 @@ class _Surface:
         self._cells, self._tile = tuple(cells), tile
         self._misses = (roughness * MISS_SD) ** 2 * misses
         self._place: dict[Hashable, int] = {}
-        self._mean, self._prior = self._parameters()
+        self._mean, self._prior = self._at, self._cov = self._parameters()
 
-    def outlook(self, observed: Sequence[CellObservation]) -> tuple[CostSurface, float]:
-        """Return the predicted cost of every cell, and the log likelihood of the observations."""
-        at, cov, likely = self._mean.copy(), self._prior, 0.0
-        if observed:
-            # The level of costs is unknown beforehand: the prior's is that of the observations.
-            costs = [o.value for o in observed if o.what in ("cost", "step")]
-            level = math.fsum(costs) / len(costs) if costs else 0.0
-            at, cov, likely = self._fit(self._levelled(level), observed)
-        values, slopes = self._linear(
-            [CellObservation("cost", c, 0.0, 1.0) for c in self._cells], at
-        )
-        return CostSurface(self._cells, values, slopes @ cov @ slopes.T), likely
+    def outlook(self) -> CostSurface:
+        """Return the predicted cost of every cell."""
+        cost = [CellObservation("cost", c, 0.0, 1.0) for c in self._cells]
+        values, slopes = self._linear(cost, self._at)
+        return CostSurface(self._cells, values, slopes @ self._cov @ slopes.T)
 
-    def _fit(self, prior: Array, observed: Sequence[CellObservation]) -> tuple[Array, Array, float]:
-        """Return the most likely parameters, their covariance, and the log evidence.
+    def fit(self, observed: Sequence[CellObservation]) -> float:
+        """Find the most likely parameters and their covariance; return the log evidence.
 
         The parameters are `prior + P w`: the prior's covariance P is nearly singular.
         """
+        # The level of costs is unknown beforehand: the prior's is that of the observations.
+        costs = [o.value for o in observed if o.what in ("cost", "step")]
+        prior = self._levelled(math.fsum(costs) / len(costs) if costs else 0.0)
         values = np.array([o.value for o in observed])
         noise = np.array([o.sd**2 for o in observed])
 
+        @cache
+        def linear(w: bytes) -> tuple[Array, Array]:
+            return self._linear(observed, prior + self._prior @ np.frombuffer(w))
+
         def loss(w: Array) -> float:
-            away = self._prior @ w
-            misses = values - self._linear(observed, prior + away)[0]
-            return float(misses**2 @ (1.0 / noise) + w @ away)
+            misses = values - linear(w.tobytes())[0]
+            return float(misses**2 @ (1.0 / noise) + w @ (self._prior @ w))
 
         w = np.zeros(len(prior))
         best = loss(w)
         for _ in range(STEPS):
             away = self._prior @ w
-            predicted, slopes = self._linear(observed, prior + away)
+            predicted, slopes = linear(w.tobytes())
             inner = slopes @ self._prior @ slopes.T + np.diag(noise)
             aim = slopes.T @ np.linalg.solve(inner, values - predicted + slopes @ away)
             before = best
             w, best = _downhill(loss, w, aim - w, best)
             if before - best < CONVERGED * (1.0 + best):
                 break
-        at = prior + self._prior @ w
-        slopes = self._linear(observed, at)[1]
+        slopes = linear(w.tobytes())[1]
         between = slopes @ self._prior
         inner = between @ slopes.T + np.diag(noise)
         cov = self._prior - between.T @ np.linalg.solve(inner, between)
-        evidence = -0.5 * (best + float(np.linalg.slogdet(inner)[1]))
-        return at, (cov + cov.T) / 2.0, evidence
+        self._at, self._cov = prior + self._prior @ w, (cov + cov.T) / 2.0
+        return -0.5 * (best + float(np.linalg.slogdet(inner)[1]))
 
     def _levelled(self, level: float) -> Array:
         """Return the prior mean of the weights with another level."""
