@@ -335,7 +335,7 @@ client: $(VENV)/.installed-dev
 # Write the golden files of each command's output, tests/golden; read the diff as an operator would.
 golden: $(VENV)/.installed-dev
 	rm -f tests/golden/*.txt
-	JOULETUNE_GOLDEN=rewrite $(BIN)/python -m pytest -q tests/unit/tuner/cli tests/unit/tuner/presentation
+	JOULETUNE_GOLDEN=rewrite $(BIN)/python -m pytest -q -n 0 tests/unit/tuner/cli tests/unit/tuner/presentation
 
 # Write docs/promises.md from the marks of the tests.
 promises:
