@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -99,7 +99,7 @@ def outlook(cells: Sequence[Cell], observed: Sequence[CellObservation]) -> CostS
     The roughness of the machine, the deviation of single cells from the forms, and its tiles are
     unknown beforehand: the most likely of a few values are used.
     """
-    misses = _matrix(cells, _missed(cells))
+    misses = _misses(tuple(cells))
     if not observed:
         return _Surface(cells, misses, 1.0).outlook()
     forms = [(roughness, 1) for roughness in ROUGHNESS]
@@ -363,8 +363,9 @@ def _scattered(drafts: Sequence[Draft], like: Array) -> Callable[[Choice, Choice
     )
 
 
-def _missed(cells: Sequence[Cell]) -> Callable[[Cell, Cell], float]:
-    """Return the correlation of the forms' misfit at two cells; a plain cell has none with others."""
+@lru_cache(maxsize=4)
+def _misses(cells: tuple[Cell, ...]) -> Array:
+    """Return the correlations of the forms' misfit at two cells; a plain cell has none with others."""
     drafts = list(dict.fromkeys(c.choice.draft for c in cells))
     like, place = _likeness(drafts), {draft: i for i, draft in enumerate(drafts)}
 
@@ -376,4 +377,4 @@ def _missed(cells: Sequence[Cell]) -> Callable[[Cell, Cell], float]:
         both = float(like[place[a.choice.draft], place[b.choice.draft]])
         return 0.7 * doublings * lengths * both + 0.3 * float(a == b)
 
-    return alike
+    return _matrix(cells, alike)
