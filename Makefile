@@ -58,7 +58,7 @@ chaos: $(VENV)/.installed-dev
 # workers; tests that measure real work run alone.
 test-slow: $(VENV)/.installed-dev
 	status=0; $(BIN)/python -m pytest -m "slow and not long and not quiet" -n $$((2 * $(WORKERS))) --dist worksteal --durations=10 $(PYTEST) || status=1; \
-	$(BIN)/python -m pytest -m "quiet and not long" --durations=5 $(PYTEST) tests/integration || status=1; exit $$status
+	$(BIN)/python -m pytest -m "quiet and not long" --durations=5 $(PYTEST) tests/integration tests/observe || status=1; exit $$status
 
 # All tests, including those of minutes.
 test-all: test test-slow test-long
