@@ -60,7 +60,7 @@ ONLY_READ = {
     "finetune run": "stops and continues a program of the host's",
     "study create --device ID --plan-by": "needs a target that offers the signal",
     "study create --device A --choose workers": "needs a workload with these knobs",
-    "study create --device cpu@HOST": "needs the page's own service",
+    "study create --device cpu@$(hostname)": "needs the page's own service",
     "study create --device gpu0@a --policy pareto": "names a device of its own",
     "study approve STUDY --trial": "names a trial of its own",
 }
