@@ -98,9 +98,8 @@ class TrialRunner:
         report = TrialReport.of(order, device=self.device, outcome=outcome)
         try:
             TrialReport.model_validate_json(report.model_dump_json())
-        except (
-            ValidationError
-        ) as error:  # without an outcome the tuner would order the trial for ever
+        except ValidationError as error:
+            # Without an outcome the tuner would order the trial for ever.
             why = f"the measurement cannot be reported: {first_fault(error)}"
             return report.model_copy(
                 update={"outcome": Outcome(state=TrialState.FAILED, reason=why)}
