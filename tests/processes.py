@@ -5,6 +5,7 @@ Every test uses these instead of reading /proc itself; tests/test_processes.py c
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import signal
@@ -14,8 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-_RESERVED: list[socket.socket] = []
 
 
 def run_to_end(
@@ -134,5 +133,5 @@ def reserved_port() -> int:
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
-    _RESERVED.append(held)
+    atexit.register(held.close)
     return int(held.getsockname()[1])
