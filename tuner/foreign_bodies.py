@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import ssl
 import time
 import zlib
@@ -19,6 +20,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 from tuner.toml import depth_of
 
+LINE_ENDS = re.compile(r"[\r\n]+")
 MOST_DEPTH = 64
 """The deepest nesting of lists and mappings; our own messages nest a dozen deep."""
 PART_BYTES = 65_536
@@ -43,6 +45,11 @@ def parsed(body: bytes | str, most_depth: int = MOST_DEPTH) -> Any:  # noqa: ANN
     if depth_of(value, most_depth) > most_depth:
         raise ValueError(f"nested more than {most_depth} deep")
     return value
+
+
+def lines(text: str) -> list[str]:
+    """Return the lines of a text; U+2028 and U+0085, which JSON and labels may have, end none."""
+    return LINE_ENDS.split(text)
 
 
 def same_place(here: str, there: str) -> str:

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
-
 from agents.actuator_client.client import named
 from agents.agent.surroundings import LoopStatus, Surroundings
 from agents.holding.holder import Holder
@@ -26,7 +24,6 @@ from tuner.core import (
     StoreError,
     TrialState,
     TuningError,
-    first_fault,
     render_setting,
 )
 from tuner.wire import Assignment, Renewal, TrialReport
@@ -95,16 +92,7 @@ class TrialRunner:
             outcome.censored,
             outcome.reason,
         )
-        report = TrialReport.of(order, device=self.device, outcome=outcome)
-        try:
-            TrialReport.model_validate_json(report.model_dump_json())
-        except ValidationError as error:
-            # Without an outcome the tuner would order the trial for ever.
-            why = f"the measurement cannot be reported: {first_fault(error)}"
-            return report.model_copy(
-                update={"outcome": Outcome(state=TrialState.FAILED, reason=why)}
-            )
-        return report
+        return TrialReport.of(order, device=self.device, outcome=outcome)
 
     def _measured(self, order: Assignment, lease: LeaseKeeper) -> Outcome:
         """Return a trial's outcome; errors are outcomes, too."""

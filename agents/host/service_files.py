@@ -38,7 +38,7 @@ from tuner.core import (
     demand,
     standard,
 )
-from tuner.foreign_bodies import parsed
+from tuner.foreign_bodies import lines, parsed
 from tuner.typed_toml import Filled, Table
 
 BETTER = {"less": Better.LESS, "more": Better.MORE, None: None}
@@ -53,8 +53,6 @@ LEAD = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|[^\\(\[])*(?=\()")
 """The part of a pattern before its group."""
 OBJECT = re.compile(r'\s*\{\s*(?:["}]|$)')
 """The start of a line with a JSON object; lines like `{'loss': 1}` or `{name}` do not match."""
-LINE_ENDS = re.compile(r"[\r\n]+")
-"""Not `str.splitlines`: a text in JSON may have U+2028 or U+0085 as they are."""
 NO_NUMBER = re.compile(
     r"\s*(?:[-+]?(?:nan|inf)|(?:none|null|n/?a)\b|[-*?#]+(?:\s|$)|[-+]?[.,]?\d|[\w.]*[(\[]|overflow|$)",
     re.IGNORECASE,
@@ -397,7 +395,7 @@ def _by_key(key: str, text: str) -> Any:  # noqa: ANN401  JSON
 
 def _last_object(text: str) -> object:
     """Return the JSON object of the last line that starts like one; None without such a line."""
-    for line in reversed(LINE_ENDS.split(text)):
+    for line in reversed(lines(text)):
         if OBJECT.match(line):
             try:
                 return parsed(line)

@@ -12,6 +12,7 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from tuner.core import CounterStep, Estimate, MeasurementError, bucketed_quantile, demand
+from tuner.foreign_bodies import lines
 
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
@@ -20,8 +21,6 @@ ANSWER_S = 10.0
 ACCEPT = "text/plain;version=0.0.4, */*;q=0.1"
 """Without this header some programs (Quarkus, client_java) answer in OpenMetrics, with exemplars."""
 EXEMPLAR = re.compile(r" # \{.*$")
-LINE_ENDS = re.compile(r"[\r\n]+")
-"""Not `str.splitlines`: a label's value may have other ends of lines, such as U+2028."""
 TYPE = re.compile(r"^#[ \t]*TYPE[ \t]+(\S+)[ \t]+(\S+)\s*$", re.MULTILINE)
 UNTYPED = ("untyped", "unknown")
 SUFFIXES = ("_bucket", "_count", "_sum", "_total", "")
@@ -57,9 +56,9 @@ def scrape(client: httpx2.Client, url: str, names: Collection[str]) -> Samples:
 def parse(text: str, names: Collection[str], where: str) -> Samples:
     """Return the samples of the named metrics in a text. Raises MeasurementError: it cannot be parsed."""
     sample_names = {name + suffix for name in names for suffix in SUFFIXES}
-    lines = [EXEMPLAR.sub("", ln) for ln in LINE_ENDS.split(text) if _name(ln) in sample_names]
+    named = [EXEMPLAR.sub("", ln) for ln in lines(text) if _name(ln) in sample_names]
     try:
-        families = list(text_string_to_metric_families("\n".join([*lines, ""])))
+        families = list(text_string_to_metric_families("\n".join([*named, ""])))
     except ValueError as error:
         raise MeasurementError(f"{where} is not Prometheus text: {error}") from None
     types = dict(TYPE.findall(text))
@@ -80,9 +79,7 @@ def declared(text: str, kind: str) -> list[str]:
         for suffix in SUFFIXES
         if given not in UNTYPED
     }
-    names = dict.fromkeys(
-        _name(line) for line in LINE_ENDS.split(text) if line[:1] not in ("", "#")
-    )
+    names = dict.fromkeys(_name(line) for line in lines(text) if line[:1] not in ("", "#"))
     shown = [name for name in names if name and name not in sample_names]
     if kind == "histogram":
         return typed + [n.removesuffix("_bucket") for n in shown if n.endswith("_bucket")]

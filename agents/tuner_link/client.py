@@ -23,7 +23,9 @@ from tuner.core import (
     InvalidInput,
     LinkError,
     NotFound,
+    Outcome,
     ProtocolMismatch,
+    TrialState,
     TuningError,
     Unauthorised,
     error_of,
@@ -133,7 +135,18 @@ class TunerClient:
         return self._call("POST", "/v1/trials/renew", renewal, TypeAdapter(Registered)).lease_s
 
     def keep(self, report: Report) -> None:
-        """Queue a report until `deliver` has sent it; in memory if the disk refuses it."""
+        """Queue a report until `deliver` has sent it; in memory if the disk refuses it.
+
+        A trial whose report would be refused has failed: without one the tuner orders it for ever.
+        """
+        if isinstance(report, TrialReport):
+            try:
+                TrialReport.model_validate_json(report.model_dump_json())
+            except ValidationError as error:
+                why = f"the measurement cannot be reported: {first_fault(error)}"
+                log.warning("event=trial_failed device=%s why=%r", report.device, why)
+                failed = Outcome(state=TrialState.FAILED, reason=why)
+                report = report.model_copy(update={"outcome": failed})
         self.spool.put(report)
 
     def deliver(self) -> int:

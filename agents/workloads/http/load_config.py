@@ -28,6 +28,7 @@ from agents.load.arrivals import read_arrivals
 from agents.load.generator import CLOSED_LOOP_CALLERS, OPEN_LOOP_CALLERS, LoadShape
 from agents.load.streaming import LIMITS
 from tuner.core import ConfigError
+from tuner.foreign_bodies import lines
 from tuner.typed_toml import Table
 
 ANSWER_S, RUN_S = 10.0, 600.0
@@ -175,12 +176,11 @@ def _demand_stream(body: bytes) -> None:
 def _lines(file: Path) -> Sequence[bytes]:
     """Return the lines of a file, each one body in JSON. Raises ConfigError."""
     try:
-        # Not `splitlines`: a prompt may have U+2028 as it is.
-        lines = [line for line in file.read_text("utf-8-sig").split("\n") if line.strip()]
-        for line in lines:
-            json.loads(line)
+        bodies = [line for line in lines(file.read_text("utf-8-sig")) if line.strip()]
+        for body in bodies:
+            json.loads(body)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the bodies {file}: {error}") from None
-    if not lines:
+    if not bodies:
         raise ConfigError(f"{file} has no body", hint="write one JSON body per line")
-    return [line.encode() for line in lines]
+    return [body.encode() for body in bodies]

@@ -105,6 +105,16 @@ def test_a_failed_round_has_a_reason(tmp_path: Path) -> None:
     assert report["outcome"]["reason"] == "no client answered"  # type: ignore[index]
 
 
+def test_a_round_whose_report_no_message_can_carry_has_failed(tmp_path: Path) -> None:
+    far = Far([trial_at()])
+    at = session(far, tmp_path)
+    at.begin(STATE)
+    at.end(outcome(loss=1e20))
+    (report,) = far.bodies("/report")
+    assert report["outcome"]["state"] == "failed"  # type: ignore[index]
+    assert "cannot be reported" in report["outcome"]["reason"]  # type: ignore[index]
+
+
 def test_without_the_tuner_rounds_run_at_the_latest_setting_and_are_reported_later(
     tmp_path: Path,
 ) -> None:
