@@ -18,6 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
+from tuner.errors import ConfigError
 from tuner.foreign_bodies import Body, BodyLate, BodyRefused, parsed, same_place
 
 LATE = "the head of the answer was not complete in time"
@@ -253,7 +254,19 @@ def async_client(
 
 
 def outward(url: str) -> httpx2.HTTPTransport:
-    """Return a transport to a URL beyond this host, through the environment's proxy, if it names one."""
+    """Return a transport to a URL beyond this host, through the environment's proxy, if it names one.
+
+    A proxy without a scheme speaks HTTP, as for curl. Raises ConfigError: the proxy cannot be used.
+    """
     parts, proxies = urlsplit(url), getproxies()
     named = proxies.get(parts.scheme) or proxies.get("all")
-    return httpx2.HTTPTransport(proxy=None if proxy_bypass(parts.hostname or "") else named)
+    if not named or proxy_bypass(parts.hostname or ""):
+        return httpx2.HTTPTransport()
+    scheme, marked, rest = named.rpartition("://")
+    try:
+        return httpx2.HTTPTransport(proxy=f"{scheme or 'http'}://{rest}")
+    except (ImportError, ValueError, httpx2.InvalidURL):
+        raise ConfigError(
+            f"the proxy of the environment cannot be used{marked and f': its scheme is {scheme}'}",
+            hint=f"set {parts.scheme}_proxy=http://HOST:PORT, or no_proxy={parts.hostname}",
+        ) from None

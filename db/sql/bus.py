@@ -138,12 +138,10 @@ class Bus:
 
     def _listen(self) -> None:
         """Wait for PostgreSQL's notifications; reconnect after an error, until `close`."""
-        from psycopg import Error
-
         while not self._ended.is_set():
             try:
                 self._listen_once()
-            except (StoreError, Error) as error:
+            except Exception as error:  # noqa: BLE001  psycopg's are not wrapped here
                 log.warning(
                     "event=bus_deaf replicas of this database get no notifications: %s", error
                 )
@@ -179,8 +177,14 @@ class Bus:
         connection.execute(NOTIFY, {"channel": CHANNEL, "message": message})
 
     def _take(self, message: str) -> None:
-        """Publish a notice of another process; measure the delay of a ping of this one."""
-        sender, topic, study, devices = json.loads(message)
+        """Publish a notice of another process; measure the delay of a ping of this one.
+
+        Other programs may use the channel, too: what they send is left out.
+        """
+        try:
+            sender, topic, study, devices = json.loads(message)
+        except (ValueError, TypeError):
+            return
         if topic == PING:
             if sender == self._sender:
                 self._lag_s = time.monotonic() - float(study)
@@ -193,7 +197,7 @@ class Bus:
         while not self._ended.wait(LOOK_S):
             try:
                 last = self._look_once(last)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001  it looks again
                 log.warning("event=bus_blind changes by other replicas are not seen: %s", error)
 
     def _look_once(self, last: int | None) -> int:

@@ -94,6 +94,8 @@ def test_a_tuner_without_its_connection_stops_leading_and_listens_again(
     until(lambda: one.bus.leads() and one.bus.lag_s() is not None, "it does not listen")
     heard: list[Notice] = []
     one.bus.subscribe(heard.append)
+    with postgres.connection(url) as other:
+        other.execute(text("NOTIFY jouletune, 'not ours'"))
     drop_connections(server, "contracts")
     until(lambda: Notice(Topic.ORDERS) in heard, "it does not say that all may be new")
     assert Notice(Topic.DEVICES) in heard

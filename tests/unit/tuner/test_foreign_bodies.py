@@ -21,9 +21,10 @@ from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import applied
+from tests.errors import raised
 from tests.integration.spoken import running
 from tuner import http_clients
-from tuner.core import ActuationError, DeviceLost, LinkError
+from tuner.core import ActuationError, ConfigError, DeviceLost, LinkError
 from tuner.foreign_bodies import BodyLate, fetched, parsed
 from tuner.http_clients import BoundedTransport
 from tuner.wire import Poll
@@ -255,6 +256,26 @@ def test_a_redirect_to_another_host_is_not_followed() -> None:
     ):
         http.get("http://here:1/a")
     assert asked == ["http://here:1/a", "http://here:1/b"]
+
+
+@pytest.mark.parametrize("given", ["socks5h://u:p@h:1", "http://u:p@h:x", "ftp://u:p@h:1"])
+def test_a_proxy_of_another_kind_is_refused_by_name(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("all_proxy", given)
+    with raised(ConfigError, "proxy", "https_proxy", "no_proxy=hooks.test") as refused:
+        http_clients.outward("https://hooks.test/secret")
+    assert "u:p" not in str(refused.value) and "secret" not in str(refused.value)
+
+
+def test_a_proxy_without_a_scheme_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv("all_proxy", f"127.0.0.1:{proxy.getsockname()[1]}")
+        inner = http_clients.outward("https://hooks.test")
+        with http_clients.client(1, inner=inner, timeout=0.1) as http, suppress(httpx2.ReadTimeout):
+            http.get("https://hooks.test")
+        with proxy.accept()[0] as accepted:
+            assert accepted.recv(19) == b"CONNECT hooks.test:"
 
 
 READER = {"tuner/foreign_bodies.py", "tuner/http_clients.py"}

@@ -20,11 +20,11 @@ from tuner.core import (
     NotFound,
     Notice,
     Now,
-    StoreError,
     Topic,
     TuningError,
     Unreadable,
 )
+from tuner.rows import in_words
 from tuner.service.notices.notifications import Notification, Sender, about
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,13 @@ class Courier:
                 continue
             try:
                 again_s = self.deliver()
-            except StoreError as error:
-                log.warning("event=nothing_sent destination=%s: %s", self._name, error)
+            except Exception as error:  # the next events must be sent
+                log.warning(
+                    "event=nothing_sent destination=%s: %s",
+                    self._name,
+                    in_words(error),
+                    exc_info=not isinstance(error, TuningError),
+                )
                 again_s = AGAIN_S
             if again_s is None:
                 self._new.wait()
@@ -140,8 +145,8 @@ class Courier:
                     base_url=self._base_url,
                 )
             )
-        except TuningError as error:
-            return self._failed(state, event, error)
+        except Exception as error:  # noqa: BLE001  a library's error must not end all deliveries
+            return self._failed(state, event, in_words(error))
         self._store.deliveries.put(Delivery(self._name, event.id, given_up=state.given_up))
         return None
 
@@ -154,16 +159,16 @@ class Courier:
         except (NotFound, Unreadable):
             return ()
 
-    def _failed(self, state: Delivery, event: Event, error: TuningError) -> float | None:
+    def _failed(self, state: Delivery, event: Event, why: str) -> float | None:
         """Store a failed attempt and return the seconds to wait; give up an event older than `GIVE_UP`."""
         if self._now() - event.at >= GIVE_UP:
-            log.error("event=given_up destination=%s number=%d: %s", self._name, event.id, error)
+            log.error("event=given_up destination=%s number=%d: %s", self._name, event.id, why)
             done = Delivery(self._name, event.id, given_up=state.given_up + 1)
             self._store.deliveries.put(done)
             return None
         if not state.attempts:
             log.warning(
-                "event=not_delivered destination=%s number=%d: %s", self._name, event.id, error
+                "event=not_delivered destination=%s number=%d: %s", self._name, event.id, why
             )
         wait_s = min(MOST_S, FIRST_S * 2.0 ** min(state.attempts, 20)) * self._rng.uniform(0.5, 1.0)
         self._store.deliveries.put(
@@ -171,7 +176,7 @@ class Courier:
                 state,
                 attempts=state.attempts + 1,
                 next_at=self._now() + timedelta(seconds=wait_s),
-                why=str(error),
+                why=why,
             )
         )
         return wait_s

@@ -225,12 +225,17 @@ class EmailSender:
         message["Message-ID"] = f"<{notification.id.replace('/', '.')}@{email.domain}>"
         message.set_content(f"{notification.text}\n")
         context = ssl.create_default_context()
+        password = _secret(email.password_file) if email.user and email.password_file else ""
+        if not f"{email.user}{password}".isascii():
+            raise ConfigError(
+                "user or password of [email] is not ASCII, in which smtplib sends it",
+                hint="choose another; a copied one may hold a no-break space",
+            )
         try:
             with self._connected(context) as server:
                 if email.tls == "starttls":
                     server.starttls(context=context)
                 if email.user:
-                    password = _secret(email.password_file) if email.password_file else ""
                     server.login(email.user, password)
                 refused = server.send_message(message)
         except (OSError, smtplib.SMTPException) as error:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import START, Time, applied
+from tests.processes import until
 from tests.stores import memory_store
 from tests.unit.tuner.cli import worlds
 from tuner.config import Subject
@@ -28,13 +29,14 @@ class Receiver:
 
     def __init__(self) -> None:
         self.up, self.deaf = True, False
+        self.wrong: type[Exception] = LinkError
         self.taken: list[str] = []
         self.asked = 0
 
     def send(self, notification: Notification) -> None:
         self.asked += 1
         if not self.up:
-            raise LinkError("down")
+            raise self.wrong("down")
         self.taken.append(notification.event.text)
         if self.deaf:
             raise LinkError("the answer was lost")
@@ -122,7 +124,8 @@ def test_a_receiver_that_is_down_for_an_hour_misses_nothing_and_gets_nothing_twi
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["note", "other", "up", "down", "restart"]), st.floats(0.0, 900.0)
+            st.sampled_from(["note", "other", "up", "down", "broken", "restart"]),
+            st.floats(0.0, 900.0),
         ),
         max_size=40,
     )
@@ -141,6 +144,7 @@ def test_each_event_is_delivered_once_in_order_despite_failures(
             desk.courier = desk.started()
         else:
             desk.receiver.up = what == "up"
+            desk.receiver.wrong = LinkError if what == "down" else ValueError
         desk.passes(seconds)
     desk.receiver.up = True
     desk.passes(2.0 * MOST_S)
@@ -194,37 +198,27 @@ def test_undelivered_events_are_not_pruned(monkeypatch: pytest.MonkeyPatch) -> N
     assert [e.text for e in desk.store.events.list() if e.kind == "drift"] == ["untold", "newest"]
 
 
-def test_delivery_to_a_destination_begins_and_ends_in_the_background() -> None:
-    desk = Desk()
-    end = desk.courier.begin()
-    for n in range(5):
-        desk.note(str(n))
-    deadline = 200
-    while len(desk.receiver.taken) < 5 and deadline:
-        deadline -= 1
-        import time
-
-        time.sleep(0.05)
-    end()
-    assert desk.receiver.taken == [str(n) for n in range(5)]
-
-
-def test_a_database_that_is_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", [StoreError, ValueError])
+def test_no_error_ends_the_delivery_in_the_background(
+    wrong: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk, failed = Desk(), list[str]()
     after = desk.store.events.after
 
     def away(*given: object) -> object:
         if not failed:
             failed.append("once")
-            raise StoreError("away")
+            raise wrong("away")
         return after(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(desk.store.events, "after", away)
-    desk.note("x")
-    with pytest.raises(StoreError):
-        desk.courier.deliver()
-    desk.passes(1.0)
-    assert desk.receiver.taken == ["x"]
+    monkeypatch.setattr("tuner.service.notices.courier.AGAIN_S", 0.01)
+    for n in range(5):
+        desk.note(str(n))
+    end = desk.courier.begin()
+    until(lambda: len(desk.receiver.taken) == 5)
+    end()
+    assert desk.receiver.taken == [str(n) for n in range(5)]
 
 
 @pytest.mark.parametrize("kind", ["proposed", "withdrawn"])

@@ -6,6 +6,7 @@ import json
 import socketserver
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from email import message_from_string
 from pathlib import Path
 
@@ -189,6 +190,8 @@ def test_a_mail_server_that_does_not_answer_or_has_no_tls_is_an_error() -> None:
         secure = Email(host="127.0.0.1", port=port, sender="a@b.c", to=("d@e.f",), tls="starttls")
         with raised(LinkError, "STARTTLS"):
             EmailSender(secure).send(NOTE)
+        with raised(ConfigError, "user", "ASCII"):
+            EmailSender(replace(secure, user="a\u00a0b")).send(NOTE)
     assert mails == []
     with raised(LinkError, "127.0.0.1", port):
         mail(port, "ann@example.org").send(NOTE)
