@@ -13,8 +13,10 @@ import math
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
+from typing import Any
 
 from agents.load.generator import LoadCaller, LoadRun, Tally, by_reason
 from agents.load.http_caller import CUT_OFF
@@ -34,13 +36,12 @@ from tuner.core import (
     Window,
     quantile_estimate,
 )
+from tuner.foreign_bodies import parsed
 
 EVENT = re.compile(rb"data: ?\{")
-FAILED = re.compile(rb'data: ?\{"error":.*?"message":\s*"((?:[^"\\]|\\.)*)"')
-"""An error in a response with status 200 (guidellm 743, llama.cpp 14566)."""
 FAILED_STREAM = "an error in the stream"
-USAGE = re.compile(rb'"completion_tokens":\s*(\d+)')
-TEXT = re.compile(rb'"(?:text|content|reasoning_content|reasoning)":\s*"[^"]')
+USAGE = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
+TEXT = re.compile(rb'"(?:text|content|reasoning_content|reasoning)"\s*:\s*"[^"]')
 """The text of an answer, or of the reasoning before it."""
 LONGEST_USAGE = 2000
 """The bytes at an answer's end that are searched for its number of tokens."""
@@ -249,9 +250,28 @@ class StreamWindow:
 
 
 def stream_error(answer: bytes) -> str:
-    """Return the error in an answer with status 200; empty if it has none."""
-    failed = FAILED.search(answer)
-    return f"{FAILED_STREAM}: {failed[1].decode(errors='replace')[:200]}" if failed else ""
+    """Return the error in an answer with status 200, in the form of any engine; empty if it has none.
+
+    It is an event with `error`, a text or an object (guidellm 743, huggingface_hub 1651), an event of the
+    type `error`, a field `error:` (llama.cpp 14566), or a JSON object that is no event.
+    """
+    kind = b""
+    for line in answer.splitlines() if b"error" in answer else ():
+        key, _, text = line.partition(b":")
+        if key == b"event":
+            kind = text.strip()
+        if key not in (b"data", b"error") and line[:1] != b"{":
+            continue
+        said: Any = (line if line[:1] == b"{" else text).decode(errors="replace").strip()
+        with suppress(ValueError):
+            said = parsed(said)
+        fields = said if isinstance(said, dict) else {}
+        wholly = b"error" in (kind, key) or "error" in (fields.get("object"), fields.get("type"))
+        failed = fields.get("error") or (said if wholly else None)
+        if failed:
+            why = failed.get("message", failed) if isinstance(failed, dict) else failed
+            return f"{FAILED_STREAM}: {str(why)[:200]}"
+    return ""
 
 
 def next_step(wrong: str) -> str:

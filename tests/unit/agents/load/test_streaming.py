@@ -78,10 +78,33 @@ def test_an_answer_without_its_number_of_tokens_is_none() -> None:
     assert answered([(1.0, TOKEN)])[0] == NO_USAGE
 
 
-@pytest.mark.parametrize("event", ["data: ", "data:"])
-def test_an_error_event_in_an_answer_of_status_200_is_the_answers_error(event: str) -> None:
-    piece = f'{event}{{"error": {{"code": 400, "message": "out of memory"}}}}\n\n'.encode()
+@pytest.mark.parametrize(
+    "event",
+    [
+        'data: {"error": {"code": 400, "message": "out of memory"}}',
+        'data:{"error":"out of memory","error_type":"generation"}',
+        'data: { "error" : { "message" : "out of memory" } }',
+        'data: {"object": "error", "message": "out of memory", "code": 500}',
+        'event: error\r\ndata: {"type": "error", "error": {"message": "out of memory"}}',
+        'event: error\ndata: {"message": "out of memory"}',
+        "event: error\ndata: out of memory",
+        'error: {"code": 500, "message": "out of memory"}',
+        '{"error": {"message": "out of memory"}}',
+    ],
+)
+@pytest.mark.parametrize("before", [b"", TOKEN + USAGE])
+def test_an_error_in_an_answer_of_status_200_is_the_answers_error(
+    event: str, before: bytes
+) -> None:
+    piece = before + f"{event}\n\ndata: [DONE]\n\n".encode()
     assert answered([(1.0, piece)])[0] == "an error in the stream: out of memory"
+
+
+def test_text_about_errors_and_an_empty_error_are_none() -> None:
+    said = (
+        b'data: {"error": null, "choices": [{"text": "event: error\\ndata: {\\"error\\": 1}"}]}\n\n'
+    )
+    assert answered([(1.0, said + USAGE)])[0] == ""
 
 
 def test_events_without_a_space_after_data_are_counted() -> None:
