@@ -112,12 +112,12 @@ def serve(config: TunerConfig) -> None:
     from tuner.service.clock.schedule import Maintenance, Periodic, start
     from tuner.service.fleet import FleetOverview
     from tuner.service.http.api import create_app
-    from tuner.service.http.bodies import DEVICE_BYTES
     from tuner.service.http.http_limits import BACKLOG, HttpLimits, LogLimit, limited_http
     from tuner.service.metrics.counts import Counts
     from tuner.service.metrics.fleet_metrics import Metrics
     from tuner.service.summaries import Summaries
     from tuner.web.app import create_pages
+    from tuner.wire import MOST_ORDER_BYTES
 
     config.check_reach()
     export = OtelExport(config.otel, version("jouletune")) if config.otel else None
@@ -139,7 +139,7 @@ def serve(config: TunerConfig) -> None:
         sending = Periodic([(send_windows, EVERY_S)])
         enders.append(functools.partial(sending.shutdown, wait=False))
     secure = config.tls.spoken or config.behind_proxy
-    limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DEVICE_BYTES)
+    limits = HttpLimits.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MOST_ORDER_BYTES)
     app = create_app(
         operations,
         token,

@@ -21,7 +21,7 @@ import httpx2
 from agents.federated.session import FederationSession
 from agents.federated.space import federation_space
 from agents.host.machine import Host, HostClock
-from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
+from agents.tuner_link.client import TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tuner import files, http_clients
@@ -42,6 +42,7 @@ from tuner.core import (
     Space,
     TuningError,
 )
+from tuner.wire import MOST_ORDER_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +241,7 @@ def _study(url: str, token_file: Path, of: Device, requested: TrainingWishes) ->
     token = files.token(token_file)
     headers = {"Authorization": f"Bearer {token}"}
     with http_clients.client(
-        MOST_ANSWER_BYTES, ASK_S, base_url=f"{url}/v1", headers=headers, timeout=ASK_S
+        MOST_ORDER_BYTES, ASK_S, base_url=f"{url}/v1", headers=headers, timeout=ASK_S
     ) as api:
         former = next(
             (

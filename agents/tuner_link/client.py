@@ -33,6 +33,7 @@ from tuner.core import (
 )
 from tuner.tls import SYSTEM, ClientTls
 from tuner.wire import (
+    MOST_ORDER_BYTES,
     ORDER,
     Assignment,
     BudgetOrder,
@@ -53,6 +54,7 @@ from tuner.wire import (
     Reverted,
     StepReport,
     TrialReport,
+    readable,
 )
 
 log = logging.getLogger(__name__)
@@ -63,8 +65,6 @@ PATIENCE_S = 10.0
 """The longest delay of an answer beyond the tuner's permitted wait, in seconds."""
 
 MOST_AGAIN_S = 60.0
-MOST_ANSWER_BYTES = 1024 * 1024
-"""An order to hold a plan of many rows has some ten kilobytes."""
 
 OURS = (InvalidInput, NotFound, Conflict, Unauthorised, ProtocolMismatch)
 """The kinds of refusals that a tuner sends. Any other error answer comes from a proxy or a tuner in
@@ -141,9 +141,9 @@ class TunerClient:
         """
         if isinstance(report, TrialReport):
             try:
-                TrialReport.model_validate_json(report.model_dump_json())
-            except ValidationError as error:
-                why = f"the measurement cannot be reported: {first_fault(error)}"
+                readable(TrialReport.model_copy)(report)
+            except InvalidInput as error:
+                why = f"the measurement cannot be reported: {error}"
                 log.warning("event=trial_failed device=%s why=%r", report.device, why)
                 failed = Outcome(state=TrialState.FAILED, reason=why)
                 report = report.model_copy(update={"outcome": failed})
@@ -276,4 +276,4 @@ def connect(url: str, tls: ClientTls = SYSTEM) -> httpx2.Client:
     Raises:
         ConfigError: a certificate file cannot be used.
     """
-    return http_clients.client(MOST_ANSWER_BYTES, PATIENCE_S, verify=tls.context(), base_url=url)
+    return http_clients.client(MOST_ORDER_BYTES, PATIENCE_S, verify=tls.context(), base_url=url)

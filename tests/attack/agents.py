@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 
-from agents.tuner_link.client import MOST_ANSWER_BYTES
 from tests.attack.site import AGENT_TOKEN, Scenario, Site
 from tests.frozen.messages import MESSAGES
 from tests.integration.stage import stage
 from tests.unit.tuner.test_foreign_bodies import NAN, served
+from tuner.wire import MOST_ORDER_BYTES
 
 HELD_S = 60.0
 WATCHED_S = 20.0
@@ -75,7 +75,7 @@ def bombs_for_an_agent(_site: Site, told: Scenario) -> None:
         "endless": {"answer": b" " * 65_536, "chunks": 4_000},
         "NaN": {"answer": NAN.encode()},
     }
-    told.counts["most_answer_bytes"] = MOST_ANSWER_BYTES
+    told.counts["most_answer_bytes"] = MOST_ORDER_BYTES
     for name, answer in answers.items():
         with (
             tempfile.TemporaryDirectory() as folder,

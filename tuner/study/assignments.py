@@ -25,7 +25,7 @@ from tuner.core import (
 from tuner.core import limits as in_force
 from tuner.study.apart import ALIKE, Shares, own_limits
 from tuner.study.moves import needed_metrics
-from tuner.wire import Assignment, HoldOrder, Poll, Release
+from tuner.wire import Assignment, HoldOrder, Poll, Release, readable
 
 OBSERVE_S = 60.0
 MOST_WINDOWS_PER_S = 40.0
@@ -51,6 +51,7 @@ def report_every_s(devices: int) -> float:
     return min(RAREST_REPORT_S, OBSERVE_S * (devices / MOST_WINDOWS_PER_S // OBSERVE_S))
 
 
+@readable
 def assignment(
     study: Study,
     trials: Sequence[Trial],
@@ -141,6 +142,7 @@ def held_window_s(study: Study, trials: Sequence[Trial], plan: Plan) -> float:
     return max(length, min(max(few, default=0.0), study.terms.max_window_s, OBSERVE_S))
 
 
+@readable
 def hold(study: Study, trials: Sequence[Trial], plan: Plan) -> HoldOrder:
     """Return the order to hold a plan; a held baseline has no limits that end it."""
     past = Past(study=study, trials=tuple(trials))

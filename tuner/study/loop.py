@@ -21,6 +21,7 @@ from tuner.core import (
     Conflict,
     Device,
     IllegalTransition,
+    InvalidInput,
     Lease,
     Mode,
     NotFound,
@@ -308,9 +309,16 @@ class Loop:
             if self._grows(study, situation.since, poll):
                 return None
             devices = 0 if study.phase is Phase.CANARY else self.presence.contacted
-            return self._hold_orders.get(
-                study, situation.trials, lambda: assignments.hold(study, trials(), plan)
-            ).model_copy(update={"report_s": assignments.report_every_s(devices)})
+            try:
+                order = self._hold_orders.get(
+                    study, situation.trials, lambda: assignments.hold(study, trials(), plan)
+                )
+            except InvalidInput as error:  # no agent could read it
+                why = f"its plan cannot be held: {error}"
+                with self.changes.lock(study.id), suppress(StaleRevision):
+                    self.changes.move(study, Phase.PAUSED, why)
+                return Idle(why=why)
+            return order.model_copy(update={"report_s": assignments.report_every_s(devices)})
         if study.phase is Phase.PAUSED:
             return Release(why=f"study {study.id} is paused")
         if study.phase is Phase.PROPOSED:
@@ -394,7 +402,7 @@ class Loop:
         poll: Poll,
         trials: Sequence[Trial],
         alone: str = "",
-    ) -> Assignment:
+    ) -> Assignment | None:
         """Begin a trial and assign it to the polling device. Raises StaleRevision."""
         version = study.revision, count
         trial = self.store.trials.begin(
@@ -456,7 +464,7 @@ class Loop:
 
     def _granted(
         self, study: Study, trial: Trial, device: str, agent: str, trials: Sequence[Trial]
-    ) -> Assignment:
+    ) -> Assignment | None:
         """Assign a trial to a device; `trials` include those measured before it."""
         lease = self.store.leases.grant(device, study.id, trial, agent, self._lease_end())
         self._silence.in_time(lease)
@@ -464,10 +472,15 @@ class Loop:
 
     def _assigned(
         self, study: Study, trial: Trial, lease: Lease, trials: Sequence[Trial]
-    ) -> Assignment:
-        """Return the assignment of a leased trial."""
+    ) -> Assignment | None:
+        """Return the assignment of a leased trial; None if no agent could read it: the trial has failed."""
         shares = self.changes.shares(study, trials, trial.device)
-        return assignments.assignment(study, trials, trial, lease, self.lease_s, shares)
+        try:
+            return assignments.assignment(study, trials, trial, lease, self.lease_s, shares)
+        except InvalidInput as error:
+            why = f"it cannot be assigned: {error}"
+            self.changes.cancel(study, trial, why, TrialState.FAILED)
+            return None
 
     def _lease_end(self) -> datetime:
         return self.now() + timedelta(seconds=self.lease_s)

@@ -23,7 +23,7 @@ from tuner.core import (
     Watts,
     refuse_hours,
 )
-from tuner.wire.message import Message, SentPlan
+from tuner.wire.message import MOST_ORDER_BYTES, Message, SentPlan
 
 LONGEST_POLL_S = 60.0
 """The longest time that an agent may let the tuner wait for news before it answers."""
@@ -49,6 +49,7 @@ class Enrolled(Message):
 class Registration(Message):
     """A device that an agent registers, with its workload."""
 
+    most_bytes = MOST_ORDER_BYTES
     device: Device
 
 
@@ -91,6 +92,7 @@ class Assignment(Message):
     its first row.
     """
 
+    most_bytes = MOST_ORDER_BYTES
     kind: Literal["trial"] = "trial"
     study: str
     revision: Ordinal
@@ -121,6 +123,7 @@ class HoldOrder(Message):
     `Assignment`.
     """
 
+    most_bytes = MOST_ORDER_BYTES
     kind: Literal["hold"] = "hold"
     study: str
     revision: Ordinal

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,9 +16,11 @@ from pydantic import (
 )
 
 from tuner.bounds import ANSWERED, RECEIVED, Sizes, bounded, redacted, tightened
-from tuner.core import Plan, ProtocolMismatch, refuse_columns
+from tuner.core import InvalidInput, Plan, ProtocolMismatch, first_fault, refuse_columns
 
 PROTOCOL = 1
+MOST_ORDER_BYTES = 1024 * 1024
+"""The most bytes of an order, and of a device: it may list the combinations of a measured table."""
 SERVED = (PROTOCOL,)
 """Protocol versions that this release serves; a second release adds its predecessor."""
 
@@ -39,17 +43,19 @@ def check_protocol(protocol: int) -> None:
         )
 
 
+P = ParamSpec("P")
 M = TypeVar("M", bound="Message")
 
 
 class Message(BaseModel):
     """The base of every message. JSON has no infinities: they are sent as strings.
 
-    A field without a declared bound gets that of `sizes`.
+    A field without a declared bound gets that of `sizes`; the whole has at most `most_bytes` as JSON.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings", frozen=True, extra="ignore")
     sizes: ClassVar[Sizes] = RECEIVED
+    most_bytes: ClassVar[int] = 256 * 1024
 
     protocol: int = PROTOCOL
 
@@ -72,6 +78,30 @@ class Message(BaseModel):
     def _within_bounds(cls, data: object) -> object:
         """Refuse oversized values and invalid text, and shorten sentences, before the message is built."""
         return bounded(data)
+
+
+def readable(compose: Callable[P, M]) -> Callable[P, M]:
+    """Wrap the composition of a message: it is read as its receiver will read it, before it is sent.
+
+    A receiver cannot answer a message that it cannot read, and its sender would send it for ever.
+    The wrapped function raises InvalidInput if it would be refused, or cannot be composed.
+    """
+
+    @functools.wraps(compose)
+    def composed(*args: P.args, **named: P.kwargs) -> M:
+        try:
+            message = compose(*args, **named)
+            content = message.model_dump_json().encode()
+            type(message).model_validate_json(content)
+            if len(content) > message.most_bytes:
+                raise InvalidInput(f"it has more than {message.most_bytes} bytes")
+        except InvalidInput:
+            raise
+        except (ValueError, ArithmeticError) as error:
+            raise InvalidInput(first_fault(error)) from None
+        return message
+
+    return composed
 
 
 class OperatorView(Message):

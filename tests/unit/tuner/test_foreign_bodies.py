@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from agents.host.http.local_http import LocalHttp
-from agents.tuner_link.client import MOST_ANSWER_BYTES, TunerClient, connect
+from agents.tuner_link.client import TunerClient, connect
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Spool
 from tests.builders import applied
@@ -27,7 +27,7 @@ from tuner import http_clients
 from tuner.core import ActuationError, ConfigError, DeviceLost, LinkError
 from tuner.foreign_bodies import BodyLate, fetched, parsed
 from tuner.http_clients import BoundedTransport
-from tuner.wire import Poll
+from tuner.wire import MOST_ORDER_BYTES, Poll
 
 BOMB_BYTES = 64 * 1024 * 1024
 NAN = (
@@ -99,7 +99,7 @@ def test_a_packed_answer_of_a_tuner_is_unpacked_up_to_its_limit(
 ) -> None:
     """Before this limit 400 MB of zeros in 400 kB raised an agent's memory to 1.75 GB."""
     bomb = gzip.compress(b" " * BOMB_BYTES)
-    assert len(bomb) < MOST_ANSWER_BYTES
+    assert len(bomb) < MOST_ORDER_BYTES
     with served(bomb, packed=True) as (url, encodings):
         with pytest.raises(LinkError, match="more than") as refused:
             ask(url, credentials, tmp_path)

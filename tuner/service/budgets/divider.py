@@ -32,7 +32,7 @@ from tuner.service.budgets.measuring import FrontMeasuring, MeasuredFronts
 from tuner.service.budgets.state import GroupState, MemberTimes, limits_not_met, unkept
 from tuner.service.energy_price import EnergyPrice
 from tuner.study.loop import Loop
-from tuner.wire import BudgetOrder, BudgetReport, CapOrder
+from tuner.wire import BudgetOrder, BudgetReport, CapOrder, readable
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,9 @@ class WattDivider:
         latest = record.power.latest
         if report.group == record.group and latest.revision <= report.revision:
             return BudgetOrder()
-        return _order(record, latest, self.now_s())
+        rows = self.loop.changes.rows("the order of caps")
+        order = partial(_order, record, latest, self.now_s())
+        return rows.each(device, order, lambda _: BudgetOrder())
 
     def _heard(self, device: str, report: BudgetReport) -> MemberRecord | None:
         """Store a host's report of its membership, and return the record after it."""
@@ -368,6 +370,7 @@ def _answered(record: MemberRecord, report: BudgetReport, now_s: float) -> Membe
     return replace(record, power=after.power, sent_s=after.sent_s)
 
 
+@readable
 def _order(record: MemberRecord, schedule: CapSchedule, now_s: float) -> BudgetOrder:
     """Return the order for a schedule from now on, with times in seconds from its receipt."""
     present = schedule.step(now_s)

@@ -20,15 +20,12 @@ from starlette.types import Receive, Scope
 
 from tuner.bounds import MOST_TEXT, Sizes, tightened
 from tuner.core import InvalidInput, TooLarge, TuningError
-from tuner.wire import Message, check_protocol
+from tuner.wire import MOST_ORDER_BYTES, Message, check_protocol
 
 OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
 OPEN_FOLDER = "/assets/"
 """Paths below it, and `OPEN_PATHS`, are answered without a token."""
 OPEN_BYTES = 16 * 1024
-DEVICE_BYTES = 1024 * 1024
-"""The description of a device may list the combinations of a measured table."""
-MESSAGE_BYTES = 256 * 1024
 
 MOST_NESTED, MOST_PARTS = 25_000, 250_000
 """The most lists and mappings in a message, and the most items in all of them.
@@ -54,7 +51,7 @@ def most_bytes(scope: Scope) -> int:
     if is_open(path):
         return OPEN_BYTES
     of_device = scope["method"] == "PUT" and path.startswith("/v1/devices/")
-    return DEVICE_BYTES if of_device else MESSAGE_BYTES
+    return MOST_ORDER_BYTES if of_device else Message.most_bytes
 
 
 async def received(receive: Receive, most: int) -> tuple[Receive, int]:

@@ -47,11 +47,11 @@ def test_a_large_window_fits_a_request_and_its_row(
 ) -> None:
     pytest.importorskip("sqlalchemy", reason="no tuner runs on Python 3.10")
     from db.sql.windows import MOST_BYTES, SAMPLES
-    from tuner.service.http.bodies import MESSAGE_BYTES
+    from tuner.wire import Message
 
     kept = sampled(readings, totals, latencies).bounded()
     text = SAMPLES.dump_json(kept)
-    assert len(text) < MESSAGE_BYTES / 2 and len(zlib.compress(text)) <= MOST_BYTES
+    assert len(text) < Message.most_bytes / 2 and len(zlib.compress(text)) <= MOST_BYTES
     assert len(kept.seconds) in (1, readings) and kept.totals.keys() == {
         f"t{n}" for n in range(totals)
     }

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NoReturn
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from db.sql.trials import Trials
-from tests.builders import SPACE, Descend, completed, device, setting, study, window
+from tests.builders import SPACE, Descend, completed, device, knob, setting, study, window
 from tests.errors import raised
 from tests.unit.tuner.study.worlds import World, truth
 from tuner.core import (
     Conflict,
     Device,
+    Done,
     InvalidInput,
     NotFound,
     Outcome,
+    Part,
     Past,
     Phase,
     Plan,
+    Setting,
     Space,
     StaleToken,
     StoreError,
     Suggestion,
     Terms,
     TrialState,
+    Try,
+    TuningError,
+    Value,
 )
 from tuner.service.operations import Operations
 from tuner.study.lifecycle import FAILED_IN_A_ROW
 from tuner.study.trial_reports import MOST_ABANDONED, MOST_LATE
 from tuner.wire import (
+    ORDER,
     Assignment,
     Change,
     HoldOrder,
@@ -630,3 +640,54 @@ def test_a_study_that_follows_two_signals_is_paused_with_the_next_step(
     assert isinstance(world.ask(), Release)
     assert world.store.studies.get("s1").phase is Phase.PAUSED
     assert verbs.stop("s1", Change(who="ann")).phase is Phase.STOPPED
+
+
+@dataclass
+class Insists:
+    """A policy that tries a setting three times, then proposes it."""
+
+    setting: Setting
+
+    def suggest(self, past: Past) -> Suggestion:
+        if sum(t.phase is Phase.TUNING for t in past.trials) < 3:
+            return Try(self.setting, "it insists")
+        return Done(Plan.single(self.setting), "it insists")
+
+
+HOSTILE: st.SearchStrategy[Value] = st.one_of(
+    st.sampled_from([2**70, 1e19, -1e300, True, "x" * 2_000, "a\x1b[2J", "a\u2028b"]),
+    st.text(max_size=9),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+
+
+@given(
+    word=HOSTILE,
+    bound=st.sampled_from([0.0, 1.2, 1e9, 1e18]),
+    unit=st.sampled_from(["", "x baseline"]),
+    latency=st.floats(1e-9, 1e18),
+    seconds=st.floats(1e-3, 1e12),
+)
+def test_no_order_is_repeated_that_an_agent_cannot_read(
+    word: Value, bound: float, unit: str, latency: float, seconds: float
+) -> None:
+    world, asked = World(), Counter[int]()
+    space = Space((SPACE.knobs[0], knob("word", ("plain", word), "plain", Part.WORKLOAD)))
+    world.loop.policies = lambda _: Insists({"gpu.clock_mhz": 800, "word": word})
+    limits = (f"latency_p99_ms <= {bound!r}{unit}",)
+    try:
+        terms = Terms(trials=4, window_s=seconds, valid_for_s=seconds)
+        world.start(space=space, constraints=limits, terms=terms)
+    except (TuningError, ValueError):
+        return  # refused by name before any order
+    for _ in range(40):
+        order = world.ask()
+        ORDER.validate_json(order.model_dump_json())  # type: ignore[attr-defined]
+        if isinstance(order, Assignment):
+            asked[order.trial] += 1
+            world.report(order, completed(5.0 if order.setting["word"] == word else 9.0, latency))
+    assert max(asked.values(), default=0) <= 1
+    assert not isinstance(order, Assignment), "it comes to rest"
+    for trial in world.store.trials.list("s1"):
+        assert trial.state is not TrialState.RUNNING and (trial.reason or trial.state.evidence)

@@ -15,6 +15,7 @@ from tuner.config import SeriesTable, TunerConfig
 from tuner.core import (
     AccessRole,
     CapKnob,
+    CapSchedule,
     Conflict,
     Estimate,
     HourRow,
@@ -376,3 +377,16 @@ def test_a_study_whose_limits_its_cap_breaks_reports_that(bare: Rack) -> None:
     assert status(view) == "limit not met"
     assert view.capped in standing(view)
     assert {r.device: r.health for r in fleet.view().rows}["gpu0"] is Health.LIMIT_NOT_MET
+
+
+def test_caps_that_no_host_can_read_are_an_event_and_are_not_sent(rack: Rack) -> None:
+    budgets = rack.world.store.budgets
+    record = budgets.member("gpu0")
+    assert record is not None
+    (step,) = record.power.latest.steps
+    sent = CapSchedule(record.power.revision + 1, (replace(step, cap_w=1e12),))
+    budgets.put_member(replace(record, power=record.power.sending(sent)))
+    answers = {rack.operations.divider.answer("gpu0", rack.hosts["gpu0"].report()).kind}
+    told = [e.text for e in rack.world.store.events.list() if "the order of caps" in e.text]
+    assert answers == {"none"} and len(told) == 1
+    assert "gpu0" in told[0] and "cap_w" in told[0]

@@ -28,13 +28,13 @@ from tuner.core import AccessRole, digest_of
 from tuner.service.access import ADMIN as ADMIN_CALLER
 from tuner.service.fleet import FleetOverview
 from tuner.service.http.api import create_app
-from tuner.service.http.bodies import DEVICE_BYTES, MESSAGE_BYTES, OPEN_BYTES
+from tuner.service.http.bodies import OPEN_BYTES
 from tuner.service.http.http_limits import HttpLimits, limited_http
 from tuner.service.operations import Operations
 from tuner.service.summaries import Summaries
 from tuner.study.loop import Loop
 from tuner.web.app import create_pages
-from tuner.wire import Enrolment, TokenDraft
+from tuner.wire import MOST_ORDER_BYTES, Enrolment, Message, TokenDraft
 
 ADMIN = "the admin's own token"
 CPU_S, WALL_S = 0.05, 0.25
@@ -114,7 +114,7 @@ class Door:
             return kept[0]
 
         app = create_app(self.verbs, ADMIN, frozenset({"127.0.0.1"}), "0", fleet=fleet, pages=pages)
-        limits = HttpLimits.within(1024, DEVICE_BYTES)
+        limits = HttpLimits.within(1024, MOST_ORDER_BYTES)
         config = uvicorn.Config(
             app, http=limited_http(limits), ws="none", loop="asyncio", log_level="critical"
         )
@@ -244,7 +244,7 @@ def test_no_body_blocks_the_event_loop_from_any_sender_on_any_route(door: Door) 
         api = path.startswith("/v1/")
         agents = "device" in path or "/trials/" in path or path in AGENTS
         token = ("agent's" if agents else ADMIN) if api else ""
-        most = DEVICE_BYTES if method == "PUT" and "device" in path else MESSAGE_BYTES
+        most = MOST_ORDER_BYTES if method == "PUT" and "device" in path else Message.most_bytes
         most = OPEN_BYTES if path == "/login" else most
         for name, (body, kind) in hostile(most).items():
             asking = (method, asked(path), token, body, kind, "" if api else door.cookie)
