@@ -7,6 +7,7 @@ must be woken.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,6 +17,8 @@ from typing import NamedTuple
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 CUT_OFF = "no response before the stop"
 HEAD_END = b"\r\n\r\n"
+INTERIM = re.compile(rb"HTTP/1\.\d 1\d\d ")
+"""Heads that precede a response, in any number, asked for or not (RFC 9110, §15.2)."""
 PIECE_BYTES = LONGEST_HEAD_BYTES = 65536
 
 
@@ -32,8 +35,8 @@ class AnswerHead(NamedTuple):
     fields: Mapping[bytes, bytes]
 
 
-def parse_head(head: bytes) -> AnswerHead:
-    """Parse the head of a response, given without the empty line after it.
+def parse_head(head: bytes, method: str = "") -> AnswerHead:
+    """Parse the head of a response to a request by `method`, given without the empty line after it.
 
     Raises:
         ValueError: the response is not HTTP/1, or the length of its body is not defined (RFC 9112, §6.3).
@@ -47,8 +50,9 @@ def parse_head(head: bytes) -> AnswerHead:
         name, _, value = line.partition(b":")
         fields[name.strip().lower()] = value.strip().lower()
     length: int | None = None
-    if fields.get(b"transfer-encoding") != b"chunked":
-        text = b"0" if status == 204 else fields.get(b"content-length")
+    bare = method == "HEAD" or status in (204, 304)
+    if bare or fields.get(b"transfer-encoding") != b"chunked":
+        text = b"0" if bare else fields.get(b"content-length")
         if text is None or not text.isdigit():
             raise ValueError("no Content-Length")
         length = int(text)
@@ -79,7 +83,7 @@ class HttpCaller:
         timeout_s: float = 10.0,
         seen: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._address = (host, port)
+        self._address, self._method = (host, port), method
         self._timeout_s, self._seen = timeout_s, seen
         self._socket: socket.socket | None = None
         self._closed = False
@@ -148,7 +152,7 @@ class HttpCaller:
         if not head:
             self._drop()
             return None
-        answer = parse_head(head)
+        answer = parse_head(head, self._method)
         if answer.length is None:
             self._pass_chunks(connection, body)
         else:
@@ -176,7 +180,10 @@ class HttpCaller:
     def _read_head(self, connection: socket.socket) -> tuple[bytes, bytes]:
         """Return a response's head and the body's bytes received with it; both empty if it was closed."""
         data = b""
-        while HEAD_END not in data:
+        while HEAD_END not in data or INTERIM.match(data):
+            if HEAD_END in data:
+                data = data.partition(HEAD_END)[2]
+                continue
             piece = self._receive(connection)
             if not piece or len(data) > LONGEST_HEAD_BYTES:
                 if data:

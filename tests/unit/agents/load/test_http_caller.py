@@ -99,13 +99,24 @@ def test_one_request_is_sent_and_its_answer_is_judged(canned: Canned, expected: 
     assert body == b"{}"
 
 
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+
+
 @pytest.mark.parametrize(
-    "canned",
-    [[[[ok()], [ok()], [ok()]]], [[[chunked(b"3\r\nabc\r\n0\r\n\r\n")]] * 3]],
-    indirect=True,
+    ("canned", "method"),
+    [
+        ([[[ok()]] * 3], "POST"),
+        ([[[chunked(b"3\r\nabc\r\n0\r\n\r\n")]] * 3], "POST"),
+        ([[[INTERIM + ok()]] * 3], "POST"),
+        ([[byte_by_byte(INTERIM + ok())] * 3], "POST"),
+        ([[[ok()[:-11]]] * 3], "HEAD"),
+        ([[[chunked()]] * 3], "HEAD"),
+        ([[[b"HTTP/1.1 200 OK\r\n\r\n"]] * 3], "HEAD"),
+    ],
+    indirect=["canned"],
 )
-def test_the_connection_is_kept(canned: Canned) -> None:
-    caller = canned.caller()
+def test_the_connection_is_kept(canned: Canned, method: str) -> None:
+    caller = HttpCaller("127.0.0.1", canned.port, "/infer", method=method)
     assert [caller.send() for _ in range(3)] == ["", "", ""]
     assert canned.accepted == 1
     caller.close()
@@ -159,9 +170,11 @@ def test_each_piece_of_an_answer_is_seen_as_it_comes(canned: Canned) -> None:
     assert b"".join(seen) == chunked(b"3\r\nabc\r\n0\r\n\r\n") and len(seen) > 1
 
 
-def test_an_answer_without_content_has_no_length_to_wait_for() -> None:
-    head = parse_head(b"HTTP/1.1 204 No Content\r\nRetry-After: 3\r\nConnection: close")
-    assert (head.status, head.length, head.keep) == (204, 0, False)
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_without_content_has_no_length_to_wait_for(status: int) -> None:
+    text = b"HTTP/1.1 %d -\r\nRetry-After: 3\r\nConnection: close\r\nContent-Length: 9" % status
+    head = parse_head(text)
+    assert (head.status, head.length, head.keep) == (status, 0, False)
     assert head.fields[b"retry-after"] == b"3"
 
 
