@@ -1,4 +1,4 @@
 """A text engine with real decoding: a target, drafts that propose, and exact acceptance.
 
-`python -m tests.engines.text.serve` serves it; `…text.training` trains its models.
+`python -m tests.engines.text.training` trains its models.
 """

@@ -34,10 +34,3 @@ def prompts(count: int, seed: int, folder: Path | None = None) -> list[str]:
         start = text.rfind("\n", 0, rng.randrange(len(text) - 2 * PROMPT_BYTES)) + 1
         texts.append(text[start : start + PROMPT_BYTES])
     return texts
-
-
-def noise(count: int, seed: int) -> list[str]:
-    """Return prompts of random letters, whose continuation no draft can predict."""
-    rng = random.Random(seed)
-    letters = [chr(code) for code in range(33, 127)]
-    return ["".join(rng.choices(letters, k=PROMPT_BYTES)) for _ in range(count)]

@@ -18,7 +18,6 @@ from torch import Tensor
 from tests.engines.text.acceptance import Accepted, chances, draw, greedy, sampled
 from tests.engines.text.drafts import Draft, ModelDraft, NgramDraft
 from tests.engines.text.model import KeyValueCache, TextModel
-from tests.engines.text.recipe import TARGET
 from tests.engines.text.sequence import DecodingSequence
 from tuner.core import InvalidInput
 
@@ -60,7 +59,6 @@ class Decoder:
         for name, model in drafts.items():
             _check_draft(name, model, target)
         self._target = target
-        self.models = {TARGET: target, **drafts}
         weight = target.lm_head.weight
         self._device = weight.device
         self._cache = KeyValueCache(target.config, slots, weight.device, weight.dtype)
@@ -70,11 +68,6 @@ class Decoder:
         self.slots = slots
         self._undelivered: list[tuple[DecodingSequence, list[int], bool]] = []
         self._now = now
-
-    @property
-    def device(self) -> torch.device:
-        """The device that computes."""
-        return self._device
 
     @property
     def context(self) -> int:

@@ -15,10 +15,8 @@ from tests.engines.text.sequence import DecodingSequence
 from tests.engines.text.totals import EngineTotals
 from tuner.core import (
     Conflict,
-    DeviceLost,
     InvalidInput,
     Knob,
-    OutOfRange,
     Part,
     Plan,
     Role,
@@ -30,7 +28,6 @@ LOG = logging.getLogger(__name__)
 
 LENGTH, DRAFT, SIGNAL = "speculation_length", "draft", "decoding_requests"
 LONGEST = 8
-MOST_WAITING = 1024
 
 ResultT = TypeVar("ResultT")
 
@@ -79,12 +76,7 @@ class TextEngine:
         self._thread.join()
 
     def submit(self, sequence: DecodingSequence) -> None:
-        """Queue a request.
-
-        Raises:
-            InvalidInput: its prompt leaves no room, or is empty.
-            DeviceLost: too many requests wait, or the engine has ended.
-        """
+        """Queue a request. Raises InvalidInput: its prompt leaves no room, or is empty."""
         if not 2 <= len(sequence.tokens) < self._decoder.context:
             raise InvalidInput(
                 f"a prompt of {len(sequence.tokens)} tokens does not fit a context of "
@@ -92,10 +84,6 @@ class TextEngine:
                 hint="send from 1 byte to two less than the context",
             )
         with self._changed:
-            if self._stopping or len(self._waiting) >= MOST_WAITING:
-                raise DeviceLost(
-                    f"{len(self._waiting)} requests wait already", hint="send it again later"
-                )
             self._totals.arrived += 1
             self._waiting.append(sequence)
             self._changed.notify()
@@ -104,8 +92,6 @@ class TextEngine:
         """Put knobs in force from the next step on, which ends a plan. Raises UnknownKnob, OutOfRange."""
         wanted = {**self.setting, **setting}
         self.space.check(wanted)
-        if any(isinstance(value, bool) for value in setting.values()):
-            raise OutOfRange(f"{dict(setting)} are no values of these knobs")
         with self._changed:
             self._setting, self._plan, self._row = wanted, None, None
 
@@ -124,11 +110,6 @@ class TextEngine:
             self.space.check(row.setting)
         with self._changed:
             self._plan, self._row = plan, None
-
-    def unfollow(self) -> None:
-        """End the plan; the setting in force stays."""
-        with self._changed:
-            self._setting, self._plan, self._row = self._in_force(), None, None
 
     @property
     def setting(self) -> Setting:
@@ -154,11 +135,6 @@ class TextEngine:
                 len(self._decoder.sequences),
             )
         )
-
-    @property
-    def slots(self) -> int:
-        """The number of requests that can decode together."""
-        return self._decoder.slots
 
     def _locked(self, read: Callable[[], ResultT]) -> ResultT:
         with self._changed:
