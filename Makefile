@@ -272,7 +272,7 @@ bench-admission: $(VENV)/.installed-dev
 
 # Plans by load on simulated language-model servers, beside governors and oracles. A cell takes a minute of
 # CPU time, a day a quarter of an hour. Each judged cell is added to the file at once; it keeps the cells of
-# earlier runs and, beside it, the rivals' runs. Then three schemes compete, five studies a cell. Another trace or server: make bench-load TRACE=trace.csv
+# earlier runs and, beside it, the rivals' runs. Another trace or server: make bench-load TRACE=trace.csv
 # DEVICE=module:NAME. PART=real: on a real service of this machine instead, ten minutes.
 bench-load: $(VENV)/.installed-dev
 	mkdir -p build/bench
@@ -282,8 +282,6 @@ ifeq ($(PART),real)
 else
 	$(BIN)/python -m tests.bench load $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) $(if $(DEVICE),--devices $(DEVICE)) --jobs $(WORKERS) --output build/bench/load.json
 	$(BIN)/python docs/figures.py load build/bench/load.json
-	$(BIN)/python -m tests.bench load-contest $(if $(filter command line environment,$(origin TRACE)),$(TRACE),$(TRACE) $(subst conv,code,$(TRACE))) --output build/bench/load-contest.jsonl
-	$(BIN)/python docs/figures.py load-contest build/bench/load-contest.json
 endif
 
 # FedGPO and its rivals on modelled federations with real training: a quarter of an hour on two quiet cores.

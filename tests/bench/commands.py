@@ -12,7 +12,7 @@ from tests.bench.declared.command import declared
 from tests.bench.devices.command import devices
 from tests.bench.federated.command import federated
 from tests.bench.fleet.command import fleet
-from tests.bench.load.command import load, load_contest, load_real
+from tests.bench.load.command import load, load_real
 from tests.bench.speculation.command import speculation, speculation_synthetic
 from tests.bench.transfer.command import transfer
 
@@ -34,7 +34,6 @@ for verb, command in (
     ("federated", federated),
     ("fleet", fleet),
     ("load", load),
-    ("load-contest", load_contest),
     ("load-real", load_real),
     ("declared", declared),
     ("transfer", transfer),

@@ -101,50 +101,6 @@ def load_real(
     output.write_text(json_text({**header(), **real(typer.echo)}) + "\n")
 
 
-def load_contest(
-    traces: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[TRACE.csv]...", help="Requests, as for `load`."),
-    ] = None,
-    studies: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N,N",
-            help="Studies in each cell: single + escape, staircase, plan + escape.",
-        ),
-    ] = "5,5,5",
-    output: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE.jsonl",
-            help="A line is added for each study; those that it has are not run again. The table is in "
-            "FILE.json beside it.",
-        ),
-    ] = Path("contest.jsonl"),
-) -> None:
-    """Compare schemes that follow the load: on traces, a made-up day and two made-up traces."""
-    from jouletune_bench.llm import read_trace
-    from tests.bench.load import made
-    from tests.bench.load.contest import contest, read, tables
-    from tests.bench.load.day import task
-    from tests.bench.load.judge import of_trace
-    from tests.bench.load.kept import KeptRuns
-    from tests.bench.load.schemes import SCHEMES
-    from tests.bench.load.servers import builtin
-    from tests.bench.result import header
-    from tuner.cli.output import json_text
-    from tuner.main import limit_threads
-
-    limit_threads()
-    tasks = [of_trace(s, p.stem, read_trace(p), (2.0,)) for p in traces or () for s in builtin()]
-    seeds = dict(zip(SCHEMES, map(int, studies.split(",")), strict=True))
-    runs = KeptRuns(output.with_suffix(".runs.sqlite"))
-    contest([*tasks, task(DAY_SERVER, 2.0), *made.tasks(2.0)], seeds, output, runs)
-    table = {**header(), **tables(read(output))}
-    output.with_suffix(".json").write_text(json_text(table) + "\n")
-    typer.echo(f"the rule chooses: {table['winner']}")
-
-
 def _write(output: Path, result: object) -> None:
     """Write a result, with the cells of an earlier result that were not judged again."""
     from tuner.cli.output import json_text

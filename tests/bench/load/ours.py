@@ -68,12 +68,11 @@ SIMULATED = Pace()
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A study's plan with its reason; its trials, their hours, and the second of its last step."""
+    """A study's plan with its reason, its trials and their hours."""
 
     plan: Plan
     trials: int
     hours: float
-    ended_s: float
     phase: str
     reason: str
 
@@ -191,7 +190,7 @@ def tune_on(
         loads.look()
     last = study if study.phase is Phase.PAUSED else held
     plan = last.plan if last.phase is Phase.HOLDING and last.plan else Plan.single(study.baseline)
-    return Tuned(plan, len(trials), busy_s / 3600.0, changed_s, str(last.phase), last.reason)
+    return Tuned(plan, len(trials), busy_s / 3600.0, str(last.phase), last.reason)
 
 
 def _rest(server: ServesRequests, follows: Follows | None, seconds: float) -> None:

@@ -190,7 +190,7 @@ def test_a_made_up_day_is_flat_at_night_and_spikes_within_two_seconds() -> None:
 
 def single(plan: Plan) -> object:
     def tuned(*_: object) -> Tuned:
-        return Tuned(plan, 3, 0.5, 1800.0, "holding", "made up")
+        return Tuned(plan, 3, 0.5, "holding", "made up")
 
     return tuned
 
