@@ -56,6 +56,7 @@ from tuner.cli.run.targets import (
     Workload,
 )
 from tuner.cli.runfile import RunJob, RunRecord, read_run, write_run
+from tuner.cli.study.report import refuse_untuned
 from tuner.core import ConfigError, NotFound, Safety, StoreError, TuningError
 
 RESUMES = "give only --state-dir, --keep and --json"
@@ -338,7 +339,8 @@ def _carry_out(
         for result in finished:
             if result.main.tuned and (line := _finished_command(result, engine)):
                 progress.print(f"\n{line}", soft_wrap=True)
-    _refuse_untuned(finished, f" --db {record.db}")
+    for result in finished:
+        refuse_untuned(result.main, f" --db {record.db}")
 
 
 def _conclude(
@@ -381,30 +383,6 @@ def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress
         display.close()
     for text in keeper.outcome_lines():
         progress.print(f"  {text}", soft_wrap=True)
-
-
-OTHERS_USED = "other processes used"
-"""Text in the reason of a discarded window: see `agents.target.measure`."""
-ALLOW_OTHERS = (
-    "stop the other programs, or allow them any share of the machine: --foreign-share 1.0"
-)
-
-
-def _refuse_untuned(finished: Sequence[Result], reach: str) -> None:
-    """Return unless a study of the run tuned nothing, which must not exit with 0 in a script.
-
-    Raises:
-        TuningError: a study tuned nothing; the message has the reason.
-    """
-    for result in finished:
-        view = result.main.report.study
-        if not result.main.tuned:
-            foreign = any(OTHERS_USED in trial.reason for trial in result.main.trials)
-            raise TuningError(
-                f"nothing could be tuned on {view.devices[0]}: {result.main.why}",
-                hint=f"`jouletune trial list {view.id}{reach}` has the trials"
-                + (f"; {ALLOW_OTHERS}" if foreign else ""),
-            )
 
 
 @contextmanager

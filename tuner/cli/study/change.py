@@ -11,6 +11,7 @@ from tuner.cli.answers import Answer
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import OfGroup, StudyId, Why, Yes, confirm, user_name
 from tuner.cli.study.choosing import of_group
+from tuner.cli.study.report import outcome_of, refuse_untuned
 from tuner.core import ConfigError, InvalidInput, Phase
 from tuner.moments import seconds
 from tuner.presentation.figures import how_many, joined
@@ -173,14 +174,16 @@ def wait(
 ) -> Answer:
     """Wait until a study reaches a status.
 
-    Exits with 0 once it does, with 1 once the study is stopped or paused instead, and with 124 after the
-    timeout.
+    Exits with 0 once it does, with 124 after the timeout, and with 1 once the study is stopped or paused
+    instead, or holds or proposes the baseline because nothing could be tuned.
     """
     phases = ENDED if not for_ else (_phase(for_),)
     deadline = time.monotonic() + seconds("--timeout", timeout)
     while True:
         view = api.study(study)
         if view.phase in phases:
+            if view.phase in (Phase.HOLDING, Phase.PROPOSED):
+                refuse_untuned(outcome_of(api, view))
             return Answer(view, f"study {view.id} is {status(view)}: {view.phase_why}")
         if view.phase in (Phase.STOPPED, Phase.PAUSED):
             return _missed(view, f"it is {status(view)}: {view.phase_why}")

@@ -19,7 +19,7 @@ from tuner.cli.output import Plain, console, json_text, list_width, listing, pla
 from tuner.cli.output import lines as list_lines
 from tuner.cli.study.choosing import chosen
 from tuner.compat import StrEnum
-from tuner.core import StoreError
+from tuner.core import StoreError, TuningError
 from tuner.moments import moment, when
 from tuner.presentation import documents
 from tuner.presentation.documents import (
@@ -55,6 +55,28 @@ def saving_percent(main: StudyOutcome) -> float | None:
     """Return the saving in percent, as earlier releases reported it; `saving` also has its error."""
     saving = main.report.saving
     return None if saving is None else 100.0 * saving.mean
+
+
+OTHERS_USED = "other processes used"
+"""Text in the reason of a discarded window: see `agents.target.measure`."""
+ALLOW_OTHERS = (
+    "stop the other programs, or allow them any share of the machine: --foreign-share 1.0"
+)
+
+
+def refuse_untuned(main: StudyOutcome, reach: str = "") -> None:
+    """Return unless a study tuned nothing, which must not exit with 0 in a script.
+
+    `reach` is the option for its database. Raises TuningError with the reason.
+    """
+    view = main.report.study
+    if not main.tuned:
+        foreign = any(OTHERS_USED in trial.reason for trial in main.trials)
+        raise TuningError(
+            f"nothing could be tuned on {view.devices[0]}: {main.why}",
+            hint=f"`jouletune trial list {view.id}{reach}` has the trials"
+            + (f"; {ALLOW_OTHERS}" if foreign else ""),
+        )
 
 
 def print_outcome(
@@ -161,11 +183,16 @@ def _all_reported(
     return reported, faults
 
 
+def outcome_of(api: Api, view: StudyView, since: datetime | None = None) -> StudyOutcome:
+    """Return a study's report with its reasons and trials."""
+    report, revisions = api.report(view.id, since), api.revisions(view.id)
+    return StudyOutcome.of(report, revisions, api.trials(view.id))
+
+
 def _reported(api: Api, view: StudyView, since: datetime | None) -> ReportedStudy:
     """Return a study's report, history and Pareto front."""
-    report, revisions = api.report(view.id, since), api.revisions(view.id)
-    outcome = StudyOutcome.of(report, revisions, api.trials(view.id))
-    period = report.bill.periods[0] if since is not None else None
+    outcome = outcome_of(api, view, since)
+    period = outcome.report.bill.periods[0] if since is not None else None
     return ReportedStudy(outcome=outcome, front=tuple(api.pareto(view.id)), period=period)
 
 

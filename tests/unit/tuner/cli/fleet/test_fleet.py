@@ -14,7 +14,7 @@ from tests.builders import START, setting
 from tests.unit.tuner.cli import worlds
 from tuner.cli.app import main
 from tuner.cli.fleet.fleet import device_row, sums
-from tuner.core import Estimate, Level, PeriodSaving, Phase
+from tuner.core import Estimate, Level, Outcome, PeriodSaving, Phase, TrialState
 from tuner.wire import Change, FleetRow, FleetView, Health, Savings
 
 
@@ -126,3 +126,12 @@ def test_waiting_ends_at_the_status_at_a_dead_end_or_in_time(tmp_path: Path, ask
     ask("study", "stop", made, "--yes")
     code, out, _ = ask("study", "wait", made, "--for", "holding")
     assert code == 1 and "it is stopped" in out
+
+
+def test_waiting_for_a_study_that_could_measure_nothing_fails(tmp_path: Path, ask: Ask) -> None:
+    made = worlds.database(
+        tmp_path, lambda _: Outcome(state=TrialState.CONTAMINATED, reason="load")
+    )
+    for typed in ([], ["--for", "holding"]):
+        code, _, err = ask("study", "wait", made, *typed)
+        assert code == 1 and "nothing could be tuned on sim: " in err and "trial list" in err
