@@ -1,6 +1,8 @@
-"""Reads the texts of the kernel's files under /sys and /proc.
+"""Reads and writes the texts of the kernel's files under /sys and /proc.
 
-Source: drivers/cpufreq/cpufreq.c (show): a policy without an online CPU answers EBUSY.
+Sources: drivers/cpufreq/cpufreq.c (show): a policy without an online CPU answers EBUSY; intel_pstate.c
+(store_no_turbo: EPERM if the BIOS has disabled turbo) and intel_rapl_common.c (EACCES if it has locked the
+limits).
 """
 
 import errno
@@ -9,13 +11,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, KnobRefused
 
 STEP_KHZ, MOST_DIGITS, MOST_RUNGS = 100_000, 18, 1000
 """A number with more digits, or a range with more steps, is ignored."""
 AWAY = {errno.EBUSY, errno.ENOENT, errno.ENODEV}
 """The errors of a read while the CPU or the device behind a file is offline."""
+NEVER = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENODATA, errno.EOPNOTSUPP}
+"""The errors of a write that the file answers to every value."""
 REFUSED = "check its minimum, a lock by the BIOS, and the drop-in of the actuator's unit"
+EXCLUDED = (
+    "its CPU went offline, or another knob excludes it: the governor performance fixes cpu.epp"
+)
 
 
 class Away(ActuationError, code="actuation"):
@@ -29,6 +36,16 @@ def content(file: Path, kind: type = str) -> Any:  # noqa: ANN401 - of that kind
     except (OSError, ValueError) as error:
         away = getattr(error, "errno", 0) in AWAY
         raise (Away if away else ActuationError)(f"cannot read {file}: {error}") from error
+
+
+def put(file: Path, text: str) -> None:
+    """Write a file. Raises ActuationError; KnobRefused, without a name, if it takes no value."""
+    try:
+        file.write_text(text)
+    except OSError as error:
+        hint = EXCLUDED if error.errno == errno.EBUSY else REFUSED
+        kind = KnobRefused if error.errno in NEVER else ActuationError
+        raise kind(f"{file} rejects {text}: {error.strerror}", hint=hint) from error
 
 
 def words(*files: Path) -> set[str]:

@@ -411,11 +411,11 @@ class Restorer:
             await self._write({**own, **targets}, targets, reading, strict=True)
         except errors.KnobRefused as error:  # another file of the knob may have been written
             reading, left = await self.shown(), self.record.entries
-            new = {n for n, e in left.items() if e.knob == error.knob} & reading.entries.keys()
-            for n in (
-                n for n in new - before.keys() if reading.shows(n, left[n].original) is not False
-            ):
-                left[n] = replace(left[n], wrote=left[n].target, state=SET)
+            kinds = {error.knob} | self._moved([error.knob])
+            for n, e in [*left.items()]:
+                new = e.knob in kinds and n in reading.entries.keys() - before.keys()
+                if new and reading.shows(n, e.original) is not False:
+                    left[n] = replace(e, wrote=e.target, state=SET)
             self._keep(self._outstanding())
             raise
         if wrong := ", ".join(await self._verify(targets, keeps)):

@@ -12,7 +12,6 @@ at least 85 % of a core's `cpu_capacity`, else of its highest clock; a list of a
 precedence.
 """
 
-import errno
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -21,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import Value
-from agents.actuator.kernel_text import REFUSED, Away, content, numbers, scaled, span, words
-from tuner.errors import ActuationError
+from agents.actuator.kernel_text import Away, content, numbers, put, scaled, span, words
+from tuner.errors import ActuationError, KnobRefused
 
 CPU_CLOCK = "cpu.max_mhz"
 CPUS, TOP = "sys/devices/system/cpu", "cpuinfo_max_freq"
@@ -33,9 +32,6 @@ TABLE = "scaling_available_frequencies"
 KHZ, LIKE = 1000, 0.85
 CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was requested."""
-EXCLUDED = (
-    "its CPU went offline, or another knob excludes it: the governor performance fixes cpu.epp"
-)
 
 
 @dataclass(slots=True)
@@ -101,13 +97,7 @@ class FileKnob:
 
     def put(self, name: str, value: Value | None) -> None:
         """Write one file; None removes the throttling."""
-        text = str(self.plan(None)[name] if value is None else value)
-        try:
-            Path(name).write_text(text)
-        except OSError as error:
-            why = f"{name} rejects {text}: {error.strerror}"
-            hint = EXCLUDED if error.errno == errno.EBUSY else REFUSED
-            raise ActuationError(why, hint=hint) from error
+        put(Path(name), str(self.plan(None)[name] if value is None else value))
 
     def write(self, value: Value | None) -> None:
         """Write all files."""
@@ -199,10 +189,13 @@ class FileKnobs:
 
     def write(self, knob: str, value: Value | None) -> None:
         """Set a knob, or one file of a knob or of the journal; None removes the throttling."""
-        if knob in self.offered:
-            return self.offered[knob].write(value)
-        knobs = (of for of in self.offered.values() if knob in of.names)
-        return next(knobs, FileKnob([Path(knob)], ())).put(knob, value)
+        knobs = ((k, of) for k, of in self.offered.items() if knob in (k, *of.names))
+        name, of = next(knobs, ("", FileKnob([Path(knob)], ())))
+        try:
+            of.write(value) if knob == name else of.put(knob, value)
+        except KnobRefused as error:
+            error.knob = name
+            raise
 
     def _grow(self) -> None:
         """Add files that have appeared since the start, as of a CPU that came online."""

@@ -16,10 +16,11 @@ from typing import Any
 
 from agents.actuator_client.caps import DeviceCaps
 from agents.actuator_client.line import ActuatorClient
-from agents.actuator_client.offered import Choose, granted_knobs, kind_of
+from agents.actuator_client.offered import Choose, granted_knobs, kind_of, without
 from tuner.core import (
     ActuationError,
     Clock,
+    KnobRefused,
     NotFound,
     Role,
     Setting,
@@ -72,7 +73,8 @@ class RemoteKnobs:
     - `cannot` is the reason that it has no knobs, empty if the device answered; - `without` has the
     driver's reason for each knob that it leaves out; - `throttled` has the kernel's caps below our values
     at the last renewal; - `applied` is our last setting in force, empty if none is; - `job` is the batch
-    job that root leased the device to, by the last answer, empty if none is: our hold waits below it.
+    job that root leased the device to, by the last answer, empty if none is: our hold waits below it;
+    - `refused` has the device's error for each knob that takes no value.
 
     Some knobs cannot be read, or had different values in their clock domains. For those the space's
     default represents the original: it is sent as null, and the actuator restores the original.
@@ -93,6 +95,7 @@ class RemoteKnobs:
         self.without: Mapping[str, str] = dict(about.get("without") or ())
         self.cannot = self.throttled = self.job = ""
         self.applied: Setting = {}
+        self.refused: dict[str, str] = {}
         now: Mapping[str, Any] = {"found": {}}
         try:
             now = line.ask("read", device=self.uuid)
@@ -141,6 +144,7 @@ class RemoteKnobs:
         Raises:
             UnknownKnob, OutOfRange: the setting is not in the space, or not granted.
             DeviceBusy: another agent has the device.
+            KnobRefused: the device refuses a knob, which is no longer offered.
             ActuationError: the setting is not in force; the device fell back to its hold or original.
         """
         self.space.check_named(setting)
@@ -155,11 +159,17 @@ class RemoteKnobs:
             try:
                 self._line.ask("apply", device=self.uuid, setting=self._wire(setting))
                 self._tried = setting
-            except TuningError:
+            except TuningError as error:
                 self._trial_from = None
+                if isinstance(error, KnobRefused):
+                    self.refused[error.knob] = error.message
                 raise
             self.applied = dict(setting)
         self._keep()
+
+    def left(self) -> tuple[Space, Mapping[str, str]]:
+        """Return the space still offered, and the device's error for each knob that it refuses."""
+        return without(self.space, self.refused), dict(self.refused)
 
     def hold(self, setting: Setting, study: str, revision: int, valid_for_s: float) -> None:
         """Hold a setting, also for the actuator's grace after this agent ends. Raises ActuationError."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tuner.core import Cost, Knob, Part, Role, Value
+from tuner.core import Cost, Knob, Part, Role, Space, Value
 
 RESTART = Cost(seconds=10.0, restart=True)
 """Our assumption until a change has been measured."""
@@ -18,12 +19,10 @@ def kind_of(knob: str) -> str:
     return knob.rstrip(".0123456789")
 
 
-def thinned(numbers: Sequence[float], most: int) -> set[float]:
-    """Return at most `most` of these numbers: both ends, and others at equal distances in the list."""
-    if len(numbers) <= most:
-        return set(numbers)
-    step = (len(numbers) - 1) / (most - 1)
-    return {numbers[round(k * step)] for k in range(most)}
+def thinned(values: Sequence[Value], most: int) -> Sequence[Value]:
+    """Return at most `most` of these values: both ends, and others at equal distances in the list."""
+    step = (len(values) - 1) / (most - 1)
+    return values if step <= 1 else [values[round(k * step)] for k in range(most)]
 
 
 def granted_knobs(
@@ -49,6 +48,12 @@ def granted_knobs(
         role = roles.get(kind_of(name), Role.UNKNOWN)
         of = (Part.WORKLOAD, RESTART) if about.get("restarts") else (Part.DEVICE, Cost())
         yield Knob(name, tuple(sorted({*values, default})), default, *of, role=role)
+
+
+def without(space: Space, refused: Container[str]) -> Space:
+    """Return a space in which each refused knob has its default alone."""
+    fixed = (replace(k, values=(k.default,)) if k.name in refused else k for k in space.knobs)
+    return Space(tuple(fixed)) if refused else space
 
 
 def _one_of(shown: Value, offered: Sequence[Value]) -> Value:

@@ -5,12 +5,17 @@ Subclasses give a fixture `driver`: one device with at least one knob, in its fi
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+
+import pytest
 
 from agents.actuator.driver import KnobDriver, Value
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, KnobRefused
 
 
 def other_value(driver: KnobDriver, knob: str) -> Value:
@@ -119,3 +124,22 @@ class DriverContract:
     def test_all_of_it_survives_the_line_to_the_actuator(self, driver: KnobDriver) -> None:
         message = [dict(driver.read()), {k: list(v) for k, v in driver.ranges().items()}]
         assert json.loads(json.dumps(message)) == message
+
+
+class FileDriverContract(DriverContract):
+    """The contract of drivers whose knobs are files."""
+
+    @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENODATA])
+    def test_a_knob_whose_files_take_no_value_is_refused_by_name(
+        self, driver: KnobDriver, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        values = {knob: other_value(driver, knob) for knob in driver.ranges()}
+
+        def refuse(file: Path, _: str) -> None:
+            raise OSError(number, os.strerror(number), str(file))
+
+        monkeypatch.setattr(Path, "write_text", refuse)
+        for knob, value in values.items():
+            with pytest.raises(KnobRefused, match=os.strerror(number)) as caught:
+                driver.write(knob, value)
+            assert caught.value.knob == knob and caught.value.hint

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 
 from agents.actuator.kernel_text import numbers
-from agents.actuator.sysfs import CPU_CLOCK, KHZ, cpu_clocks
+from agents.actuator.sysfs import CPU_CLOCK, KHZ, POLICIES, cpu_clocks
 from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator_client.offered import Choose, kind_of, thinned
 from agents.devices.cpu.energy import find_energy
@@ -20,7 +20,6 @@ from tuner.core import InvalidInput, Metric, Role, Scope, Space, Value
 
 CPU = "cpu"
 """The actuator's name for it."""
-POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 THROTTLES = "sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count"
 ROLES = {
     CPU_CLOCK: Role.CPU_CLOCK,
@@ -149,16 +148,14 @@ def worth_trying(root: Path) -> Choose:
     def choose(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
         if isinstance(values[0], str):
             return values
-        numbers = [float(value) for value in values]
         if kind_of(knob) == CPU_CLOCK:
-            low, high = max(floors, default=0.0), min(tops, default=float("inf"))
-            numbers = [n for n in numbers if low <= n <= high] or numbers
-        rungs = thinned(numbers, MOST_RUNGS)
-        return [value for value in values if float(value) in rungs]
+            low, high = max(floors, default=0.0), min(tops, default=inf)
+            values = [value for value in values if low <= float(value) <= high] or values
+        return thinned(values, MOST_RUNGS)
 
     return choose
 
 
 def _mhz(root: Path, file: str) -> list[float]:
     """Return the clocks in a file of every policy, in MHz."""
-    return [khz / KHZ for path in root.glob(f"{POLICY}/{file}") for khz in numbers(path)]
+    return [khz / KHZ for path in root.glob(f"{POLICIES}/{file}") for khz in numbers(path)]

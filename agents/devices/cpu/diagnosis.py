@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agents.actuator.kernel_text import numbers
+from agents.actuator.sysfs import POLICIES
 from agents.devices.cpu.device import THROTTLES, open_cpu
 from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover
@@ -19,7 +20,6 @@ from tuner.core import TuningError
 
 LOAD_S = 0.5
 """Seconds of load on a core between two readings of the energy: RAPL counts every millisecond."""
-POLICY = "sys/devices/system/cpu/cpufreq/policy*"
 STANDING = "many virtual machines have such counters: measure on the host"
 UNMASKED = (
     "measure on the host, or show it to the container: podman run --security-opt "
@@ -68,8 +68,8 @@ def no_energy(root: Path) -> str:
 
 def _driver(root: Path) -> str:
     """Return the number of clock policies and their drivers, for messages."""
-    names = {text_of(p / "scaling_driver").strip() for p in root.glob(POLICY)} - {""}
-    policies = len(list(root.glob(POLICY)))
+    names = {text_of(p / "scaling_driver").strip() for p in root.glob(POLICIES)} - {""}
+    policies = len(list(root.glob(POLICIES)))
     return f"{policies} clock policies ({', '.join(sorted(names)) or 'driver unknown'})"
 
 

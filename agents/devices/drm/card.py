@@ -191,7 +191,12 @@ class Card:
 
     def _put(self, name: str, text: str) -> None:
         """Write a file. Raises ActuationError, DeviceLost; KnobRefused if the device takes no value."""
-        self._done(name, f"rejects {text}", lambda file: file.write_text(text))
+        try:
+            self._done(name, f"rejects {text}", lambda file: file.write_text(text))
+        except KnobRefused as error:
+            if error.knob != LIMIT or text in (f"{w * UW}" for w in self.ranges().get(LIMIT, ())):
+                raise  # else the range has changed
+            raise ActuationError(error.message, hint=error.hint) from error
 
     def _done(self, name: str, what: str, job: Callable[[Path], object]) -> object:
         """Return the result of a read or a write; a file that is away means a lost device."""
@@ -202,6 +207,6 @@ class Card:
             why = f"{self.uuid}: {name} {what}: {getattr(error, 'strerror', None) or error}"
             if number in AWAY:
                 raise DeviceLost(why, hint=WAIT) from error
-            if number in (errno.EINVAL, errno.EOPNOTSUPP) and name in self._files():
+            if number in kernel_text.NEVER | {errno.EINVAL} and name in self._files():
                 raise KnobRefused(why, hint=REFUSED, knob=self._files()[name]) from error
             raise ActuationError(why, hint=kernel_text.REFUSED) from error

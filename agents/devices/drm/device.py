@@ -116,5 +116,4 @@ def ceilings(device: Path, remote: RemoteKnobs | None) -> Iterator[Ceiling]:
 
 def worth_trying(knob: str, values: Sequence[Value], original: Value) -> Sequence[Value]:
     """Return the values worth a trial: closer neighbours differ by less than noise."""
-    rungs = thinned([float(value) for value in values], MOST_RUNGS)
-    return [value for value in values if float(value) in rungs]
+    return thinned(values, MOST_RUNGS)

@@ -16,7 +16,7 @@ from agents.actuator import kernel_text, sysfs
 from agents.actuator.driver import Value
 from agents.actuator.kernel_text import content, numbers
 from agents.actuator.sysfs import FileKnob
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, KnobRefused
 
 GPU, MEMORY = "gpu.clock_mhz", "gpu.mem_clock_mhz"
 KNOBS = (GPU, MEMORY, sysfs.CPU_CLOCK)
@@ -52,10 +52,14 @@ class MemoryLock(FileKnob):
         return FileKnob.read(self) if self.switch.read() != "0" else None
 
     def put(self, name: str, value: Value | None) -> None:
-        """Lock the clock, or release it for None. Raises ActuationError if it reads back differently."""
-        self.switch.put(str(self.switch.files[0]), "0" if value is None else "1")
+        """Lock the clock, or release it for None; a refused one is left unlocked. Raises ActuationError."""
+        self.switch.write("0" if value is None else "1")
         if value is not None:
-            FileKnob.put(self, str(self.files[0]), round(float(value) * HZ))
+            try:
+                FileKnob.put(self, str(self.files[0]), round(float(value) * HZ))
+            except KnobRefused:
+                self.switch.write("0")
+                raise
         if self.read() != value:
             raise ActuationError(f"the memory's clock is {self.read()} MHz, not {value}")
 

@@ -21,6 +21,7 @@ import pynvml
 
 from agents.actuator.driver import contested
 from agents.actuator_client.client import RemoteKnobs
+from agents.actuator_client.offered import without
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, PROFILE, TOLERANCE_MHZ
 from agents.devices.nvidia.limits import cap_w
 from agents.devices.nvidia.nvml import Gpu
@@ -200,11 +201,9 @@ class FollowedKnobs:
         findings, refused = self._memory.findings, self._memory.findings.refused
         most = findings.reach_mhz or LONGEST_CLOCK
         knobs = []
-        for knob in self._space.knobs:
+        for knob in without(self._space, refused).knobs:
             values = knob.values
-            if knob.name in refused:
-                values = (knob.default,)
-            elif knob.name == CLOCK:
+            if knob.name == CLOCK:
                 values = tuple(v for v in values if v == knob.default or float(v) <= most)
             elif knob.name == LIMIT and self._cap_w is not None:
                 values = tuple(v for v in values if v == knob.default or float(v) <= self._cap_w)

@@ -6,7 +6,6 @@ reboot is answered with no. Separate from the clocks (`jetson`), because a mode 
 that the configuration names are restored after the mode, with the CPUs that were online.
 """
 
-import errno
 import re
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import Value
+from agents.actuator.kernel_text import Away, content, put
 from tuner.errors import ActuationError
 
 MODE = "board.power_mode"
@@ -29,8 +29,6 @@ MOVED = re.compile(r"^\s*(?:CORE_\d+|M(?:AX|IN)_FREQ\w*) +/(sys/\S+)", re.MULTIL
 """A file that a mode sets: the online state of a CPU, or a limit of a clock."""
 FILES, CEILINGS = "board.files", "board.ceilings"
 """Knob names for those files; the files of `CEILINGS` show the limit in force."""
-AWAY = (errno.EBUSY, errno.ENOENT, errno.ENODEV)
-"""Errors of a file of an offline CPU."""
 
 
 class PowerModes:
@@ -77,9 +75,11 @@ class PowerModes:
         for name in dict.fromkeys(n for n in (*self._moved, *names) if n != MODE):
             kind = CEILINGS if "max_freq" in name else FILES
             try:
-                answers[name] = (kind, Path(name).read_text().strip(), None)
-            except OSError as error:
-                silent |= {} if error.errno in AWAY else {name: str(error)}
+                answers[name] = (kind, content(Path(name)), None)
+            except Away:
+                continue
+            except ActuationError as error:
+                silent[name] = str(error)
         return answers, silent
 
     def write(self, knob: str, value: Value | None) -> None:
@@ -89,10 +89,7 @@ class PowerModes:
             ActuationError: the file rejects it, or the mode needs a reboot.
         """
         if knob != MODE:
-            try:
-                Path(knob).write_text(str(value))
-            except OSError as error:
-                raise ActuationError(f"{knob} rejects {value}: {error.strerror}") from error
+            put(Path(knob), str(value))
             return
         if value is None:
             value = self.defaults.get(MODE, "")

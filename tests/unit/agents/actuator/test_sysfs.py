@@ -63,13 +63,6 @@ class TestOneKnobOverFiles:
         governor.write("performance")
         assert governor.read() == "performance"
 
-    def test_a_file_that_refuses_is_named(self, tmp_path: Path) -> None:
-        both = knob(tmp_path, "2000", "2000")
-        both.files[0].unlink()
-        both.files[0].mkdir()
-        with pytest.raises(ActuationError, match=f"{both.files[0]} rejects 1000"):
-            both.write(1)
-
     def test_a_reset_causes_no_throttling(self, tmp_path: Path) -> None:
         clock = knob(tmp_path, "1000")
         clock.write(None)

@@ -27,6 +27,7 @@ from tuner.core import (
     ActuationError,
     DeviceBusy,
     Estimate,
+    KnobRefused,
     NotFound,
     OutOfRange,
     Plan,
@@ -164,6 +165,22 @@ def test_the_default_is_the_device_as_it_was_found_not_a_lock(
     remote.apply(TRIED)
     assert house.values == {**FACTORY, **TRIED}
     remote.apply(remote.space.default)
+    assert house.values == FACTORY
+
+
+def test_a_knob_that_takes_no_value_is_withdrawn_with_the_reason(
+    house: House, remote: RemoteKnobs, tmp_path: Path
+) -> None:
+    """A turbo that the BIOS has disabled: EPERM at every write (tuxedo-control-center 56, TLP 824)."""
+    side = attached(remote, Rig(tmp_path))
+    state = fake.load(house.hardware)
+    state["devices"][GPU]["faults"][CLOCK] = "unsupported"
+    fake.save(house.hardware, state)
+    with pytest.raises(KnobRefused):
+        remote.apply(TRIED)
+    assert side.offered.knob(CLOCK).values == (1410,)
+    assert side.offered.knob(LIMIT) == side.space.knob(LIMIT)
+    assert side.withdrawn == {CLOCK: f"{GPU} refuses {CLOCK}"}
     assert house.values == FACTORY
 
 

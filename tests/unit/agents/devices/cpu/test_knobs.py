@@ -16,7 +16,7 @@ from agents.devices.cpu.knobs import discover
 from tests.actuation import Direct, actuator_of
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.servers import SERVERS
-from tests.contracts.drivers import DriverContract
+from tests.contracts.drivers import FileDriverContract
 from tests.contracts.members import HandOf, MemberContract
 from tuner.errors import ActuationError
 
@@ -25,7 +25,7 @@ ME = Peer(1, 1, 7)
 
 
 @pytest.mark.parametrize("name", sorted(SERVERS))
-class TestServers(DriverContract, MemberContract):
+class TestServers(FileDriverContract, MemberContract):
     cap_knobs = ("cpu.package_power_limit_w", "cpu.max_mhz")
 
     @pytest.fixture
@@ -65,15 +65,6 @@ def test_a_policy_without_a_cpu_at_work_costs_the_others_no_knob(mount: Mount) -
     driver.write("cpu.governor", "powersave")
     assert not any(path.startswith(policy) for path in board.altered)
     assert driver.read()["cpu.governor"] == "powersave"
-
-
-def test_a_refused_write_names_the_missing_drop_in(mount: Mount) -> None:
-    board = mount("epyc")
-    (driver,) = discover(str(board.root))
-    file = "/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq"
-    board.do(faults={file: "readonly"})
-    with pytest.raises(ActuationError, match=r"Read-only file system; .*drop-in"):
-        driver.write("cpu.max_mhz", 1500)
 
 
 def test_a_machine_without_any_such_file_has_no_device(tmp_path: Path) -> None:
@@ -188,7 +179,7 @@ class TestUnkindServers:
     def test_a_driver_declares_all_files_that_its_knobs_move(self, mount: Mount, name: str) -> None:
         board = mount(name)
         (driver,) = discover(str(board.root))
-        DriverContract().test_writing_a_knob_moves_only_its_declared_files(driver)
+        FileDriverContract().test_writing_a_knob_moves_only_its_declared_files(driver)
         assert board.altered == {}
 
     def test_a_resume_opens_ceilings(self, mount: Mount) -> None:

@@ -11,9 +11,9 @@ from agents.actuator.grants import Granted
 from agents.devices.jetson.knobs import discover
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.trees import LAYOUTS
-from tests.contracts.drivers import DriverContract
+from tests.contracts.drivers import FileDriverContract
 from tests.contracts.members import MemberContract
-from tuner.errors import ActuationError
+from tuner.errors import ActuationError, KnobRefused
 
 __all__ = ["boards", "mount"]
 
@@ -23,7 +23,7 @@ RATE = "/sys/kernel/debug/bpmp/debug/clk/emc/rate"
 
 
 @pytest.mark.parametrize("name", [*LAYOUTS, "odd"])
-class TestBoards(DriverContract, MemberContract):
+class TestBoards(FileDriverContract, MemberContract):
     cap_knobs = ("gpu.clock_mhz", "cpu.max_mhz")
 
     @pytest.fixture
@@ -55,18 +55,13 @@ def test_a_memory_clock_that_does_not_come_is_an_error(mount: Mount) -> None:
         driver.write(MEMORY, None)
 
 
-def test_every_cluster_gets_the_ceiling(mount: Mount) -> None:
+def test_a_memory_clock_that_is_refused_leaves_no_lock(mount: Mount) -> None:
     board = mount("orin")
     (driver,) = discover(str(board.root))
-    driver.write(CPU, 1267.2)
-    assert list(board.altered.values()) == ["1267200"] * 3
-
-
-def test_clocks_below_a_floor_are_not_offered(mount: Mount) -> None:
-    board = mount("orin")
-    board.file("sys/class/devfreq/17000000.gpu/min_freq").write_text("510000000")
-    (driver,) = discover(str(board.root))
-    assert driver.ranges()[GPU][0] == 510
+    board.do(faults={RATE: "locked"})
+    with pytest.raises(KnobRefused, match="Permission denied"):
+        driver.write(MEMORY, 2133)
+    assert board.altered == {}
 
 
 def test_a_gpu_under_the_platforms_bus_is_found_without_the_links_to_it(tmp_path: Path) -> None:
