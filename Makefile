@@ -16,7 +16,7 @@ ROOMS310 := agents/main.py agents/config.py agents/revert.py $(addprefix agents/
 TESTS310 := tests/unit/tuner/core $(addprefix tests/unit/tuner/test_,files.py installed.py notify.py tls.py process_memory.py guard.py) tests/unit/tuner/cli/test_python310.py $(addprefix tests/unit/agents/,actuator agent devices holding host load target tuner_link test_config.py test_main.py test_revert.py) --deselect tests/unit/agents/holding/test_journal.py::test_a_record_that_cannot_be_deleted_no_longer_counts --deselect tests/unit/agents/agent/test_loop.py::test_after_hours_without_a_tuner_every_window_arrives_once_in_its_order
 AT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 FIGURES ?= bench-transfer bench-speculation\:PART=synthetic bench-caps bench-declared bench-tasks bench-pages\:TRIALS=1000000 \
-  bench-devices bench-apart bench-admission bench-federated bench-plugins bench-service bench-packrat bench-allocators \
+  bench-devices bench-apart bench-admission bench-federated bench-plugins bench-service bench-packrat \
   test-engines test-engines\:PART=joint test-engines\:PART=vllm bench-load\:PART=real gallery bench-speculation bench bench-made-up bench-budgets bench-boards bench-fleet bench-load
 # Tests write into memory where 4 GB of it are free: each of their commits would wait for the disk.
 IN_MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 2>/dev/null && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
@@ -243,11 +243,6 @@ bench-fleet: $(VENV)/.installed-ray
 bench-packrat: $(VENV)/.installed-dev
 	mkdir -p build/bench && $(BIN)/python -m tests.engines.packrat --json >build/bench/packrat.json
 	$(BIN)/python docs/figures.py packrat build/bench/packrat.json
-
-# Savings by the memory allocator alone, four models on this machine: some 15 minutes on two quiet cores.
-bench-allocators: $(VENV)/.installed-dev
-	mkdir -p build/bench && $(BIN)/python -m tests.bench allocators --json >build/bench/allocators.json
-	$(BIN)/python docs/figures.py allocators build/bench/allocators.json
 
 # Budgets under failures, and savings by dividing watts: some 40 minutes on two quiet cores.
 bench-budgets: $(VENV)/.installed-dev

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from tests.bench.admission.command import admission
-from tests.bench.allocators.command import allocators
 from tests.bench.budgets.command import budgets
 from tests.bench.contest.command import made_up, surfaces
 from tests.bench.declared.command import declared
@@ -29,7 +28,6 @@ for verb, command in (
     ("speculation", speculation),
     ("speculation-synthetic", speculation_synthetic),
     ("admission", admission),
-    ("allocators", allocators),
     ("budgets", budgets),
     ("federated", federated),
     ("fleet", fleet),
