@@ -17,11 +17,23 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyErro
 
 from db.schema import Base
 from db.sql.address import IN_MEMORY, command, shown
-from db.sql.engine import connect
+from db.sql.engine import READ_ONLY, connect
 from tuner.core import InvalidInput, StoreError, TuningError, Unreadable, first_fault
 
-DISK_FULL = "53100"
-"""PostgreSQL's SQLSTATE for a full disk."""
+_FULL = "cannot grow", "free space on its disk; stored data is intact"
+_DAMAGED = "is damaged", "stop the tuner and restore a backup: {restore}"
+_DISK = "cannot use its disk", "move the file to a local disk that works, no network file system"
+FAILURES: Mapping[str | int, tuple[str, str]] = {
+    "53100": _FULL,
+    READ_ONLY: ("takes no writes", "point the URL at the primary, or end what makes it read-only"),
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: ("takes no writes", "make the file and its folder writable"),
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_IOERR: _DISK,
+    sqlite3.SQLITE_PROTOCOL: _DISK,
+}
+"""What is wrong and the next step, by PostgreSQL's SQLSTATE or SQLite's primary result code."""
 Timed = Callable[[str, float], None]
 """Called after every transaction with `read` or `write` and its duration in seconds."""
 
@@ -215,15 +227,15 @@ class Database:
             ) from error
 
     def _silent(self, error: SQLAlchemyError) -> StoreError:
-        """Return the error for a database that is full or does not answer."""
-        if _is_full(error):
-            return StoreError(
-                f"database {self.name} cannot grow: {_first_line(error)}",
-                hint="free space on its disk; stored data is intact",
-            )
+        """Return the error for a database that is full, damaged or read-only, or does not answer."""
+        cause = error.orig if isinstance(error, StatementError) else None
+        code = getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        what, hint = FAILURES.get(
+            code, ("does not answer", "check that it is running, the URL and your access rights")
+        )
+        restore = command("restore FILE", self.name)
         return StoreError(
-            f"database {self.name} does not answer: {_first_line(error)}",
-            hint="check that it is running, the URL and your access rights",
+            f"database {self.name} {what}: {_first_line(error)}", hint=hint.format(restore=restore)
         )
 
 
@@ -257,15 +269,6 @@ def _unkeepable(name: str, error: Exception) -> TuningError:
     """Return the error for a value that the database cannot store."""
     return InvalidInput(
         f"database {name} cannot store a value: {_first_line(error)}", hint="nothing was stored"
-    )
-
-
-def _is_full(error: SQLAlchemyError) -> bool:
-    """Return whether the disk of the database is full."""
-    cause = error.orig if isinstance(error, StatementError) else None
-    return (
-        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        or getattr(cause, "sqlstate", None) == DISK_FULL
     )
 
 

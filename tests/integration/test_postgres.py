@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,6 +23,7 @@ from tests.builders import device
 from tests.contracts import store as contracts
 from tests.contracts.every_store import *  # noqa: F403
 from tests.contracts.migrations import MigrationsContract
+from tests.errors import raised
 from tests.frozen.content import everything
 from tests.frozen.make import RELEASES, Release, postgres_server
 from tests.integration.stage import JOULETUNE, Wire
@@ -330,6 +332,44 @@ def test_the_dump_that_a_release_left_reads_back_as_it_was_put_in(
     store, written = open_store(url, create=False), open_store("memory://")
     release.fill(written)
     assert everything(store) == everything(written)
+    store.close()
+
+
+def test_what_is_stored_does_not_depend_on_the_servers_defaults(server: str) -> None:
+    url, written = postgres.new_database(server, "defaults"), open_store("memory://")
+    with postgres.connection(server) as connection:
+        for setting in (
+            "default_transaction_isolation = 'serializable'",
+            "datestyle = 'German'",
+            "client_encoding = 'LATIN1'",
+            "extra_float_digits = -15",
+            "timezone = 'Asia/Kathmandu'",
+        ):
+            connection.execute(text(f"ALTER DATABASE defaults SET {setting}"))
+    store = open_store(url)
+    for one in (store, written):
+        RELEASES[-1].fill(one)
+    assert everything(store) == everything(written)
+    late = Database(read_url(url))
+    with late.write() as connection:
+        connection.execute(text("SELECT * FROM devices"))  # the snapshot, if there is but one
+        for found in store.devices.list():
+            store.devices.put(replace(found, board="→"))
+        connection.execute(text("UPDATE devices SET board = 'x'"))
+    late.engine.dispose()
+    store.close()
+
+
+def test_connections_to_a_server_that_became_read_only_are_left(server: str) -> None:
+    store = open_store(postgres.new_database(server, "failover"))
+    with postgres.connection(server) as connection:
+        connection.execute(text("ALTER DATABASE failover SET default_transaction_read_only = on"))
+        drop_connections(server, "failover")
+        for _ in range(2):
+            with raised(StoreError, "takes no writes", "primary"):
+                store.devices.put(device())
+        connection.execute(text("ALTER DATABASE failover RESET default_transaction_read_only"))
+    store.devices.put(device())
     store.close()
 
 

@@ -122,6 +122,19 @@ def test_the_error_of_a_full_disk_names_the_next_step(url: str) -> None:
     database.engine.dispose()
 
 
+def test_the_error_of_a_damaged_or_read_only_file_names_the_next_step(url: str, path: Path) -> None:
+    open_store(url).close()
+    database = Database(read_url(f"sqlite:///file:{path}?mode=ro&uri=true"))
+    with raised(StoreError, "takes no writes", "writable"), database.write() as session:
+        session.execute(text("DELETE FROM events"))
+    database.engine.dispose()
+    path.write_bytes(path.read_bytes()[:8192] + b"\xff" * path.stat().st_size)
+    for _ in range(2):
+        with raised(StoreError, "is damaged", "jouletune db restore", url):
+            open_store(url)
+        path.write_bytes(b"\xff" * 8192)
+
+
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_database_file_removed_under_a_tuner_is_reported_and_nothing_is_acknowledged(
     store: Store, path: Path, template: Path, how: str
