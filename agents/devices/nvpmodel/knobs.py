@@ -7,13 +7,13 @@ that the configuration names are restored after the mode, with the CPUs that wer
 """
 
 import re
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import Value
 from agents.actuator.kernel_text import Away, content, put
+from agents.actuator.programs import output
 from tuner.errors import ActuationError
 
 MODE = "board.power_mode"
@@ -23,8 +23,6 @@ BLOCK = re.compile(r"< *POWER_MODEL +ID=(\d+) +NAME=(\S+) *>([^<]*)")
 DEFAULT = re.compile(r"< *PM_CONFIG +DEFAULT=(\d+) *>")
 GATED = re.compile(r"^\s*(\w+ \w*PG_MASK\w* +\w+)", re.MULTILINE)
 """A mode's masks of the parts that it powers off until the next boot."""
-
-
 MOVED = re.compile(r"^\s*(?:CORE_\d+|M(?:AX|IN)_FREQ\w*) +/(sys/\S+)", re.MULTILINE)
 """A file that a mode sets: the online state of a CPU, or a limit of a clock."""
 FILES, CEILINGS = "board.files", "board.ceilings"
@@ -44,11 +42,11 @@ class PowerModes:
     def __init__(self, root: Path) -> None:
         """Read the configuration of the board whose files are at `root`."""
         self._program = root / PROGRAM
-        text = (root / CONFIGURATION).read_text()
+        text = content(root / CONFIGURATION)
         self._modes = {name: (number, body) for number, name, body in BLOCK.findall(text)}
         self._moved = [str(root / path) for path in dict.fromkeys(MOVED.findall(text))]
         self._default = next(iter(DEFAULT.findall(text)), "")
-        self.board = (root / "proc/device-tree/model").read_text().strip("\0\n")
+        self.board = str(content(root / "proc/device-tree/model"))
 
     @property
     def defaults(self) -> Mapping[str, Value]:
@@ -101,13 +99,8 @@ class PowerModes:
 
     def _run(self, *arguments: str) -> str:
         """Run nvpmodel, answer its question with no, and return its output."""
-        try:
-            return subprocess.run(
-                [self._program, *arguments],
-                input="NO\n", capture_output=True, text=True, timeout=DEADLINE_S, check=True,
-            ).stdout  # fmt: skip
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ActuationError(f"{self._program}: {error}") from error
+        about = f"nvpmodel {' '.join(arguments)}"
+        return output(about, self._program, *arguments, seconds=DEADLINE_S, stdin="NO\n")
 
 
 def discover(path: str = "/") -> Sequence[PowerModes]:

@@ -8,13 +8,13 @@ they may hide a flag. While a restart with the drop-in is due, a file lies besid
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import COMMIT_S, Value
+from agents.actuator.programs import output
 from tuner.errors import ActuationError
 
 ACTUATOR, OURS = "jouletune-actuator.service", "jouletune-"
@@ -170,14 +170,8 @@ class UnitFlags:
 
     def _ask(self, *words: str, seconds: float = ANSWER_S) -> str:
         """Run systemctl and return its output."""
-        try:
-            return subprocess.run(
-                [self._root / PROGRAM, "--no-ask-password", "--no-pager", *words],
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=True,
-            ).stdout  # fmt: skip
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            why = " ".join((getattr(error, "stderr", "") or str(error)).split())[-300:]
-            raise ActuationError(f"systemctl {words[0]} {self.board}: {why}") from error
+        command = (self._root / PROGRAM, "--no-ask-password", "--no-pager", *words)
+        return output(f"systemctl {words[0]} {self.board}", *command, seconds=seconds)
 
 
 def _refused(flag: str, words: Sequence[Any], own: str | None, given: Value | None) -> str:

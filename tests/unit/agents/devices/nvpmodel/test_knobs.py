@@ -80,10 +80,22 @@ def test_a_mode_that_does_not_exist_is_refused_with_the_existing_ones(root: Path
         driver.write(MODE, "MODE_60W")
 
 
-def test_a_program_that_fails_or_hangs_up_is_an_error(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("exit 3", "nvpmodel -q: exit status 3"),
+        ("echo NVPM ERROR: failed to read PARAM GPU; exit 255", "-q: NVPM ERROR: failed to read"),
+        ("printf 'NVPM ERROR: \\377' >&2; exit 255", "-q: NVPM ERROR: \ufffd"),
+        ("echo NVPM WARN: power mode is not set! >&2", "-q reports no mode"),
+    ],
+)
+def test_a_program_that_fails_is_an_error_in_its_own_words(
+    root: Path, script: str, why: str
+) -> None:
+    """A board without a mode, or whose configuration names a missing file (jetson_stats 567, 148)."""
     (driver,) = discover(str(root))
-    (root / "usr/sbin/nvpmodel").write_text("#!/bin/sh\nexit 3\n")
-    with pytest.raises(ActuationError, match=r"nvpmodel: .*exit status 3"):
+    (root / "usr/sbin/nvpmodel").write_text(f"#!/bin/sh\n{script}\n")
+    with pytest.raises(ActuationError, match=why):
         driver.read()
 
 
