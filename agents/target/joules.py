@@ -65,6 +65,15 @@ def drawn(joules: float, seconds: float, most_w: float, counter: object) -> floa
     )
 
 
+def unread(meter: object, seconds: float, longest_s: float) -> None:
+    """Raise MeasurementError if a meter was not read for longer than it may be."""
+    if seconds > longest_s:
+        raise MeasurementError(
+            f"{meter} was not read for {seconds:.3g} s, at most {longest_s:.3g} s",
+            hint="the host is too busy, or was suspended; measure again",
+        )
+
+
 class CountedJoules:
     """Energy of one counter, which starts again at 0 after `span` steps of `step_j` joules.
 
@@ -105,11 +114,7 @@ class CountedJoules:
         """Add the energy since the last reading. Raises MeasurementError."""
         now, now_s = self._count(), self._clock.monotonic()
         seconds = now_s - self._last_s
-        if seconds > self._patience_s:
-            raise MeasurementError(
-                f"{self._meter} was not read for {seconds:.3g} s and may have wrapped",
-                hint="the host is too busy, or was suspended; measure again",
-            )
+        unread(self._meter, seconds, self._patience_s)
         counted = (now - self._last) % self._span
         back = counted > self._span // 2
         step_j = (counted - self._span * back) * self._step_j
@@ -178,17 +183,13 @@ class IntegratedJoules:
         with self._lock:
             try:
                 now = (self._clock.monotonic(), self._believed())
+                seconds = now[0] - self._last[0]
+                unread("the power", seconds, self._longest_gap_s)
             except TuningError as error:
                 self._wrong = error
                 return
-            seconds = now[0] - self._last[0]
             self.gap_s = max(self.gap_s, seconds)
             self.least_w, self.greatest_w = min(self.least_w, now[1]), max(self.greatest_w, now[1])
-            if seconds > self._longest_gap_s:
-                self._wrong = MeasurementError(
-                    f"the power was not sampled for {seconds:.3g} s",
-                    hint="the host is too busy, or was suspended; measure again",
-                )
             self._joules += seconds * (now[1] + self._last[1]) / 2.0
             self._last = now
 

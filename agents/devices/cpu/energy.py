@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.host.machine import masked, text_of, whole_number
-from agents.target.joules import EnergySource, Every, IntegratedJoules, drawn
+from agents.target.joules import EnergySource, Every, IntegratedJoules, drawn, unread
 from tuner.core import Clock, CounterAndPower, Fact, MeasurementError, ZoneReads, mirrored
 
 POWERCAP = "sys/class/powercap"
@@ -156,11 +156,7 @@ class ZoneJoules:
         """Add the energy since the last reading. Raises MeasurementError."""
         now_uj, now_s = self._read_all(), self._clock.monotonic()
         unseen_s = now_s - self._last_s
-        if unseen_s > self._patience_s:
-            raise MeasurementError(
-                f"the CPU's energy counters were not read for {unseen_s:.3g} s and may have wrapped",
-                hint="the host is too busy, or was suspended; measure again",
-            )
+        unread(self._zones[0].path, unseen_s, self._patience_s)
         counted = [
             counted_uj(before, after, zone.range_uj)
             for zone, before, after in zip(self._zones, self._last_uj, now_uj, strict=True)

@@ -22,7 +22,9 @@ from agents.target.joules import CountedJoules, EnergySource, Every, IntegratedJ
 from tuner.core import Clock, MeasurementError
 
 MOST_W = 2000.0
-"""Upper bound of a card's power; with a reported greatest limit, twice that."""
+"""Upper bound of a card's power; with reported limits, twice the greatest."""
+LIMITS = "hwmon/hwmon*/power[12]_{}"
+BOUNDS = ("cap_max", "rated_max", "cap", "crit")
 LEAST_W, PATIENCE_S, UJ, ACCUMULATED_J, SPAN = 2.0, 60.0, 1e-6, 2.0**-16, 1 << 64
 ACCUMULATORS = {(1, 3): 24, (1, 4): 24, (1, 5): 88}
 """Revision of gpu_metrics to the place of its energy accumulator, in bytes."""
@@ -48,9 +50,8 @@ class GpuPower(IntegratedJoules):
 
 def find_energy(device: Path, clock: Clock, every: Every) -> EnergySource:
     """Return the source of the energy of the GPU at a PCI device's folder."""
-    most_w = MOST_W
-    for limit in device.glob("hwmon/hwmon*/power1_cap_max"):
-        most_w = 2.0 * sum(numbers(limit)[:1]) * UJ or MOST_W
+    limits = (file for end in BOUNDS for file in device.glob(LIMITS.format(end)))
+    most_w = 2.0 * max((n for file in limits for n in numbers(file)), default=0) * UJ or MOST_W
     try:
         if text_of(device / "class").startswith(DATA_CENTRE) and accumulator(device) is not None:
             open_ = partial(_counted, partial(_accumulated, device), clock, ACCUMULATED_J, most_w)

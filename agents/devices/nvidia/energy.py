@@ -46,7 +46,7 @@ STEP_S = 0.1
 """The counter steps about this often, in seconds."""
 LONGEST_STEP_S = 0.3
 MOST_W = 4000.0
-"""Upper bound of a GPU's power, or a module's of GPU and CPU; with a reported limit, twice that limit."""
+"""Upper bound of a module's power, and of a GPU's that reports no limit; else it is twice the limit."""
 MOST_CHECKS = 3
 """Checks of 10 s each that may find the load unsteady; after them the counter stays unchecked."""
 WITNESS_GAP_S = 5.0
@@ -154,14 +154,11 @@ def _is_steady(watts: Sequence[float]) -> bool:
 class CounterJoules:
     """Energy of the counter, read at its steps: a reading waits at most 0.3 s for the next one."""
 
-    def __init__(self, gpu: Gpu, clock: Clock) -> None:
-        self._gpu = gpu
-        self._clock = clock
+    def __init__(self, gpu: Gpu, clock: Clock, most_w: float) -> None:
+        self._gpu, self._clock, self._most_w = gpu, clock, most_w
         self._last_mj = self._at_step(counter_mj(gpu))
         self._last_s = clock.monotonic()
         self._joules = 0.0
-        limits, _ = gpu.query("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        self._most_w = 2.0 * limits[1] / 1000.0 if limits and limits[1] else MOST_W
 
     def read(self) -> float:
         """Return the joules up to the step just passed.
@@ -265,7 +262,7 @@ class GpuEnergy:
     def open(self) -> Joules:
         """Start counting. Raises ActuationError, DeviceLost, MeasurementError."""
         if self.by_counter:
-            return CounterJoules(self._gpu, self._clock)
+            return CounterJoules(self._gpu, self._clock, self._most_w)
         return self._integral(LONGEST_GAP_S)
 
     def witness(self) -> IntegratedJoules | None:
@@ -278,7 +275,14 @@ class GpuEnergy:
     def _integral(self, longest_gap_s: float) -> IntegratedJoules:
         """Start integrating the power of the chosen scope."""
         power = partial(power_w, self._gpu, self._power_scope)
-        return IntegratedJoules(power, self._clock, self._every, MOST_W, longest_gap_s)
+        return IntegratedJoules(power, self._clock, self._every, self._most_w, longest_gap_s)
+
+    @property
+    def _most_w(self) -> float:
+        """The upper bound of the power in the chosen scope, in watts."""
+        limits, _ = self._gpu.query("limits", pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        own = limits and limits[1] and self._power_scope == GPU
+        return 2.0 * limits[1] / 1000.0 if own else MOST_W
 
     def judge(self) -> None:
         """Check the counter under the present load for 10 s. Raises ActuationError, DeviceLost."""

@@ -114,6 +114,18 @@ def test_a_counter_that_begins_anew_gives_no_figure(host: Host) -> None:
         mi300.joules.read()
 
 
+@pytest.mark.parametrize("name", ["amdgpu-mi300", "xe", "xe-package", "i915"])
+def test_more_than_twice_the_greatest_limit_gives_no_figure(host: Host, name: str) -> None:
+    """nvtop 409: up to 4,000 W of an Arc B570; xpumanager 130."""
+    metered = Metered(host(name))
+    metered.passes(1.0)
+    assert metered.joules.read() > 0.0
+    metered.board.board.machine.energy_j += 1500.0
+    metered.passes(0.5)
+    with pytest.raises(MeasurementError, match=r"moved by .* draws at most [56]00 W"):
+        metered.joules.read()
+
+
 def test_an_accumulator_of_all_ones_is_not_used(host: Host) -> None:
     """MangoHud 875: unused fields of gpu_metrics are all ones."""
     board = host("amdgpu-mi300")

@@ -308,6 +308,15 @@ class TestFaults:
         with pytest.raises(MeasurementError, match=words):
             started.stop()
 
+    def test_a_power_above_twice_the_greatest_limit_is_no_figure(self, gpu: Bench) -> None:
+        gpu.nvml.refuse("nvmlDeviceGetTotalEnergyConsumption", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        started = gpu.open().meter.start()
+        gpu.sleep(2.0)
+        assert started.read().totals["energy_j"] > 100.0
+        gpu.nvml.set("power_w", 900.0)
+        with pytest.raises(MeasurementError, match="900 W was read, at most 800 W"):
+            started.stop()
+
     def test_a_stopped_counter_is_not_zero(self, gpu: Bench) -> None:
         gpu.checked()
         gpu.nvml.set("counter", FROZEN)
