@@ -28,7 +28,8 @@ CPUS, TOP = "sys/devices/system/cpu", "cpuinfo_max_freq"
 POLICIES = f"{CPUS}/cpufreq/policy[0-9]*"
 SMALL_CORES = "sys/devices/cpu_[al]*/cpus"
 """Lists such as `16-23,30` of an Intel hybrid's small cores, by their PMUs: cpu_atom and cpu_lowpower."""
-TABLE = "scaling_available_frequencies"
+TABLE, INITIAL = "scaling_available_frequencies", "initial_max_freq_khz"
+"""A policy's own clocks, and the greatest clock of an uncore's die or cluster."""
 KHZ, LIKE = 1000, 0.85
 CEILINGS = ("scaling_max_freq", "max_freq")
 """Files of cpufreq and devfreq that show the limit in force, not the one that was requested."""
@@ -105,10 +106,10 @@ class FileKnob:
             self.put(name, text)
 
     def _rung(self, file: Path, number: int) -> int:
-        """Return the clock that a file shows for an offered value: the next lower one in its table."""
+        """Return the clock that a file shows for an offered value: the next lower one that it has."""
         offered = {round(float(v) * self.unit) for v in self.values}
-        table = numbers(file.with_name(TABLE)) if number in offered else []
-        return max((rung for rung in table if rung <= number), default=number)
+        table, tops = (numbers(file.with_name(n)) * (number in offered) for n in (TABLE, INITIAL))
+        return max((rung for rung in table if rung <= number), default=min([number, *tops]))
 
     def _most(self, file: Path, number: int) -> int:
         """Return the clock that a file shows for a number, limited by its CPU's highest clock."""

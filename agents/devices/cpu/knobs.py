@@ -39,7 +39,11 @@ LEAST_SHARE = f"{sysfs.CPUS}/intel_pstate/min_perf_pct"
 ALONE = CHOICES[PREFERENCE]
 AMD = {"performance", "balance_performance", "balance_power", "power"}
 """All preferences of amd-pstate: `energy_perf_strings` of drivers/cpufreq/amd-pstate.c."""
-DIES = "sys/devices/system/cpu/intel_uncore_frequency/package_*_die_*"
+DIES = tuple(
+    f"{sysfs.CPUS}/intel_uncore_frequency/{of}" for of in ("uncore[0-9]*", "package_*_die_*")
+)
+"""Clusters, and dies. Where a package has clusters, its own folder shows the greatest clock of them and
+writes all: it could not be restored (uncore-frequency-tpmi.c; TuneD pull request 590)."""
 ZONES, ZONE = "sys/class/powercap/intel-rapl*:*", re.compile(r"intel-rapl(-mmio)?:\d+")
 """Packages by MSR and by MMIO; the lower limit binds. Constraint 0 is the long window, 1 the short one."""
 UW, LEAST_W, UNLIMITED_W, ABSURD_W, MOST_VALUES = 1_000_000, 40, 4095, 1 << 15, 900
@@ -98,9 +102,10 @@ def _choice(root: Path, file: str, plural: str) -> FileKnob:
 
 
 def _uncore(root: Path) -> FileKnob:
-    """Return the ceiling of the uncore clock over all dies."""
-    ends = numbers(*root.glob(f"{DIES}/initial_m[ai][nx]_freq_khz"))
-    files = sorted(root.glob(f"{DIES}/max_freq_khz"))
+    """Return the ceiling of the uncore clock over all clusters, else over all dies."""
+    dies = next((of for of in DIES if any(root.glob(of))), DIES[-1])
+    ends = numbers(*root.glob(f"{dies}/initial_m[ai][nx]_freq_khz"))
+    files = sorted(root.glob(f"{dies}/max_freq_khz"))
     return sysfs.ceiling(files, kernel_text.span(ends), "min_freq_khz", sysfs.KHZ)
 
 

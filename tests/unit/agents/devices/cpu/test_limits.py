@@ -20,7 +20,7 @@ from agents.actuator.device import Peer
 from agents.actuator.driver import DriverProcess, Value, _answered
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
-from agents.devices.cpu.knobs import POWER, discover
+from agents.devices.cpu.knobs import POWER, UNCORE, discover
 from tests.actuation import Direct, actuator_of
 from tuner.errors import ActuationError
 
@@ -103,6 +103,27 @@ def test_any_text_in_a_limits_file_ends_nothing(file: str, text: str, tmp_path: 
     (driver,) = discover(str(tmp_path))
     assert POWER in driver.ranges() or driver.without[POWER]
     assert len(driver.ranges().get(POWER, ())) <= 1000
+
+
+def test_an_uncore_in_clusters_is_set_and_restored_by_cluster(tmp_path: Path) -> None:
+    """A package's own folder shows the greatest clock of its clusters, and writes all (TuneD 590)."""
+    top = tmp_path / "sys/devices/system/cpu/intel_uncore_frequency"
+    tops = {"package_00_die_00": 2500, "uncore00": 2200, "uncore01": 2500}
+    for name, mhz in tops.items():
+        (top / name).mkdir(parents=True)
+        for file, khz in (("initial_max", mhz), ("max", mhz), ("initial_min", 800), ("min", 800)):
+            (top / name / f"{file}_freq_khz").write_text(f"{khz}000\n")
+
+    def now() -> list[int]:
+        return [int((top / name / "max_freq_khz").read_text()) // 1000 for name in tops]
+
+    (driver,) = discover(str(tmp_path))
+    assert driver.ranges()[UNCORE][-1] == driver.read()[UNCORE] == 2500
+    for mhz, shown in ((1500, [2500, 1500, 1500]), (2400, [2500, 2200, 2400])):
+        driver.write(UNCORE, mhz)
+        assert now() == shown and driver.read()[UNCORE] == mhz
+    driver.write(UNCORE, 2500)
+    assert now() == [*tops.values()]
 
 
 class Hand(DriverProcess):
