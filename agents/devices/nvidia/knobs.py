@@ -43,6 +43,17 @@ RESTARTED = frozenset({1, 9, 18})
 """UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH: the driver was replaced."""
 LOST = frozenset({6, 15, 16, 28, 999})
 """NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND, UNKNOWN."""
+HINTS = {
+    **dict.fromkeys(LOST, "check `dmesg`; reset the GPU, or reboot the host"),
+    1: "the driver was restarted: try again",
+    2: "check the device's ranges with `jouletune doctor`",
+    4: "only root can set it; run the jouletune-actuator service",
+    9: "load the NVIDIA driver (`modprobe nvidia`)",
+    17: "allow /dev/nvidia* in the cgroup or the unit's DeviceAllow=",
+    18: "the driver was upgraded; reload its modules, or reboot",
+    999: "check `dmesg`; restart a container, whose GPUs a reload of the host's systemd takes away",
+}
+"""NVML's error to the next step. Source of the last: NVIDIA/nvidia-container-toolkit, issue 48."""
 TOLERANCE_MHZ = 30
 """Two steps of today's boards: the reported clock varies by one."""
 UNNAMED = "NVIDIA GPU"
@@ -230,9 +241,9 @@ class NvidiaKnobs:
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
             if (code := code_of(error)) in absent:
                 return None
-            hint = "the driver was restarted, or is not loaded" if code in RESTARTED else ""
             kind = DeviceLost if code in RESTARTED | LOST else ActuationError
-            raise kind(f"{self.uuid}: {function.__name__}: {error}", hint=hint) from error
+            why = f"{self.uuid}: {function.__name__}: {error}"
+            raise kind(why, hint=HINTS.get(code, "")) from error
 
     def _set(self, knob: str, function: Callable[..., Any], *arguments: object) -> None:
         """Call a setter. Raises KnobRefused if it accepts no value at all."""
@@ -298,7 +309,8 @@ def discover(root: Path = Path("/")) -> list[Any]:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
-        raise ActuationError(f"no NVIDIA driver answers: {error}") from error
+        hint = HINTS.get(code_of(error), "")
+        raise ActuationError(f"no NVIDIA driver answers: {error}", hint=hint) from error
     counted = list[NvidiaKnobs | Absent]()
     for index in range(count):
         try:

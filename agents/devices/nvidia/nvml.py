@@ -14,12 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pynvml
 
-from agents.devices.nvidia.knobs import ABSENT, LOST, RESTARTED
+from agents.devices.nvidia.knobs import ABSENT, HINTS, LOST, RESTARTED
 from tuner.errors import ActuationError, DeviceLost, TuningError
 
 log = logging.getLogger(__name__)
@@ -37,19 +36,6 @@ DEADLINE_S = 5.0
 INIT_S = 60.0
 """Deadline of a process's first call: without persistence mode a driver takes 1 to 3 s per GPU."""
 SLOW = "turn persistence mode on: systemctl enable --now nvidia-persistenced"
-
-HINTS = MappingProxyType(
-    {
-        2: "check the device's ranges with `jouletune doctor`",
-        4: "only root can set it; run the jouletune-actuator service",
-        9: "load the NVIDIA driver (`modprobe nvidia`)",
-        15: "check `dmesg`; reset the GPU or reboot the host",
-        16: "reset the GPU, or reboot the host",
-        17: "allow /dev/nvidia* in the cgroup or the unit's DeviceAllow=",
-        18: "the driver was upgraded; reload its modules, or reboot",
-    }
-)
-"""NVML's error to the next step."""
 
 
 def translated(error: Any, subject: str) -> TuningError:  # noqa: ANN401 - the binding is untyped

@@ -8,7 +8,16 @@ import pynvml
 import pytest
 
 from agents.devices.nvidia.diagnosis import examine
-from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, discover
+from agents.devices.nvidia.knobs import (
+    CLOCK,
+    LIMIT,
+    LOST,
+    MEMORY,
+    PROFILE,
+    RESTARTED,
+    discover,
+)
+from agents.devices.nvidia.nvml import translated
 from tests.nvml.fake import A40, A100, FakeNvml
 from tuner.errors import ActuationError, DeviceLost, KnobRefused
 
@@ -87,6 +96,8 @@ def test_a_setter_that_never_works_is_distinguished_from_one_that_fails_now(
         gpu.write(knob, value)
     assert isinstance(caught.value, KnobRefused) is (code in LASTING)
     assert isinstance(caught.value, DeviceLost) is (code in {1, 6, 9, 15, 16, 18, 28, 999})
+    seen = translated(pynvml.NVMLError(code), "a call")
+    assert all(e.hint for e in (caught.value, seen)) or code not in {*RESTARTED, *LOST}
     if isinstance(caught.value, KnobRefused):
         assert caught.value.knob == knob and caught.value.hint
 
