@@ -101,7 +101,7 @@ def test_an_interrupted_run_names_the_next_step_and_continues(folder: Folder) ->
     until(lambda: folder.trials() >= 3)
     run.send_signal(signal.SIGINT)
     _, err = run.communicate(timeout=40)
-    assert run.returncode == 1
+    assert run.returncode == 130
     assert err.count("\n") == 1
     assert "jouletune run --resume" in err
     assert folder.processes() == []

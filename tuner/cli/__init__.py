@@ -1,1 +1,51 @@
 """The operator's side: one file per noun. Importing it loads typer and nothing heavier."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+CTRL_C = 130
+"""The exit code after an interrupt, as of a shell."""
+INTERRUPTED = b"error: interrupted\n"
+
+
+def main() -> int:
+    """Run `jouletune` and return its exit code, 130 after an interrupt at any time."""
+    with importing():
+        from tuner.cli.app import main as run
+    try:
+        return run()
+    except (Exception, KeyboardInterrupt) as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__  # a late import wraps it
+        if cause is None:
+            raise
+        os.write(2, INTERRUPTED)
+        return CTRL_C
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """End the process at once if it is interrupted within the block, which has nothing to undo.
+
+    An interrupted import ends with any error, such as one of a compiled module.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # not behind nohup
+        signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    """End the process with one line."""
+    os.write(2, INTERRUPTED)
+    os._exit(CTRL_C)

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from tuner.cli import CTRL_C, importing
 from tuner.cli.reach import reaching, typed_options, with_own_engine
 from tuner.cli.table import NOUNS, SECTIONS, VERBS
 from tuner.errors import (
@@ -96,7 +97,8 @@ def load(name: str, module: str) -> TyperCommand:
 
 def function(name: str, module: str) -> Callable[..., object]:
     """Return the function of a row; its name is the verb's, or the verb's with `_` at its end."""
-    loaded, word = import_module(f"tuner.cli.{module}"), name.replace("-", "_")
+    with importing():
+        loaded, word = import_module(f"tuner.cli.{module}"), name.replace("-", "_")
     verb: Callable[..., object] = getattr(loaded, f"{word}_", None) or getattr(loaded, word)
     return verb
 
@@ -150,8 +152,6 @@ CODES = (2, 3, 124)
 """Exit codes beside 0 and 1: bad input, a diff with changes, a wait that timed out."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a write to stdout if stdout is a file on a full disk."""
-CTRL_C = 130
-"""Typer's exit code for an interrupt; this program returns 1 instead."""
 
 
 def main(
@@ -159,8 +159,8 @@ def main(
 ) -> int:
     """Run one command and return its exit code: 0 done, 2 bad input, 1 else.
 
-    A diff with changes ends with 3, a wait that timed out with 124, a service whose configuration is wrong
-    with 78. Errors become one line on stderr, a JSON object with `--json`.
+    A diff with changes ends with 3, a wait that timed out with 124, an interrupt with 130, a service whose
+    configuration is wrong with 78. Errors become one line on stderr, a JSON object with `--json`.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal of ISO 8859-1 has no arrow
@@ -204,9 +204,9 @@ def main(
             why = "the current folder was removed", "change to a folder that exists"
         return _refuse("store", *why, as_json=as_json, code=1)
     except typer.Abort:
-        return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
+        code = CTRL_C
     if code == CTRL_C:
-        return _refuse("interrupted", "interrupted", "", as_json=as_json, code=1)
+        return _refuse("interrupted", "interrupted", "", as_json=as_json, code=CTRL_C)
     return min(code, 1) if isinstance(code, int) and code not in CODES else code or 0
 
 
@@ -247,7 +247,9 @@ def _misconfigured(given: Sequence[str], error: TuningError) -> bool:
 
 
 def _exit_code(error: TuningError) -> int:
-    """Return 2 for an error that a changed command corrects, else 1."""
+    """Return 130 for an interrupt, 2 for an error that a changed command corrects, else 1."""
+    if error.code == "interrupted":
+        return CTRL_C
     correctable = (InvalidInput, ConnectionError, NotFound, StoreError, Unauthorised)
     return 2 if isinstance(error, correctable) else 1
 

@@ -16,7 +16,7 @@ import typer
 from policies import POLICIES
 from tuner.bounds import MOST_SENTENCE
 from tuner.config import holds_password
-from tuner.core import Condition, ConfigError, request_fields
+from tuner.core import Condition, ConfigError, Conflict, request_fields
 from tuner.moments import FORMS
 
 STATE_DIR = Path(".jouletune")
@@ -201,7 +201,7 @@ def confirm(question: str, yes: bool) -> None:
 
     Raises:
         ConfigError: `--yes` is not given and stdin is not a terminal.
-        Abort: the operator declines.
+        Conflict: the operator declines.
     """
     if yes:
         return
@@ -210,7 +210,8 @@ def confirm(question: str, yes: bool) -> None:
             f"not confirmed, because there is no terminal: {question!r}; nothing was changed",
             hint="add --yes to confirm",
         )
-    typer.confirm(question, abort=True, err=True)
+    if not typer.confirm(question, err=True):
+        raise Conflict("not confirmed; nothing was changed")
 
 
 IF = re.compile(r"\sif(?:\s|$)")

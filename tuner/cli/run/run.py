@@ -294,6 +294,10 @@ def _unfinished(state_dir: Path) -> RunRecord:
     return last
 
 
+class Interrupted(TuningError, code="interrupted"):
+    """The operator ended the run. Continue as its hint says."""
+
+
 def _carry_out(
     record: RunRecord,
     state_dir: Path,
@@ -319,7 +323,7 @@ def _carry_out(
         conduct(record, state_dir, user_name(), display, done, engine)
     except KeyboardInterrupt:
         where = "" if state_dir == STATE_DIR else f" --state-dir {state_dir}"
-        raise TuningError(
+        raise Interrupted(
             "interrupted: the device is restored and every trial is stored",
             hint=f"continue with `jouletune run --resume{where}`",
         ) from None
@@ -375,7 +379,7 @@ def _keep(keeper: Keeper, finished: Sequence[Result], display: Display, progress
         keeper.keep(finished[-1], display)
     except KeyboardInterrupt:
         study = "nothing" if keeper.kept is None else f"study {keeper.kept.id}"
-        raise TuningError(
+        raise Interrupted(
             f"interrupted; the services at {keeper.where} continue with {study}",
             hint=f"watch it with `jouletune study list --tuner {keeper.where}`",
         ) from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import get_args
 
 import pytest
 
+from tests.processes import until
+from tuner import cli
 from tuner.cli import app
 from tuner.cli.app import function, load
 from tuner.cli.host.completion import option_names
@@ -238,3 +242,48 @@ def test_a_folder_that_was_removed_under_a_shell_is_named(
 def test_an_argument_that_is_not_text_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["study", "list", "--db", "sqlite:///\udcff.db"]) == 2
     assert capsys.readouterr().err == "error: argument 4 is not valid UTF-8; write it in UTF-8\n"
+
+
+@pytest.mark.parametrize("module", ["typer", "tuner.cli.run.run"])
+def test_an_interrupt_during_an_import_is_one_line(module: str, tmp_path: Path) -> None:
+    """Whatever the interrupted import makes of it: a compiled module raises an error of its own."""
+    slow = f"""
+import sys, pathlib, time
+class Slow:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            pathlib.Path({str(tmp_path / "there")!r}).touch()
+            try: time.sleep(60)
+            except KeyboardInterrupt: raise SystemError("not initialised") from None
+sys.meta_path.insert(0, Slow())
+from tuner.cli import main
+sys.exit(main())"""
+    command = [sys.executable, "-c", slow, "run", "--help"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until((tmp_path / "there").exists)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[1] == "error: interrupted\n"
+    assert process.returncode == cli.CTRL_C
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_interrupt_at_any_other_time_is_one_line(
+    wrapped: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            if wrapped:
+                raise ImportError("not initialised")  # noqa: B904  as importlib does
+            raise
+        return 0
+
+    monkeypatch.setattr(app, "main", interrupted)
+    assert (cli.main(), capfd.readouterr().err) == (cli.CTRL_C, "error: interrupted\n")
+
+
+def test_another_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "main", lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main()

@@ -264,4 +264,4 @@ def test_a_run_that_is_ended_while_its_engine_loads_leaves_no_process(tmp_path: 
         for number in (signal.SIGTERM, signal.SIGINT):  # the second changes nothing
             run.send_signal(number)
         assert "error: interrupted" in run.communicate()[1].decode()
-    assert run.returncode == 1 and memory_is_free(model)
+    assert run.returncode == 130 and memory_is_free(model)
