@@ -21,10 +21,12 @@ pytestmark = pytest.mark.slow
 
 ENGINE = Path(tests.__file__).parent / "unit/agents/workloads/engine/stand_in.py"
 CROWD = ["--step-ms", "16", "--crowd-ms", "12", "--crowd-from", "2", "--rate", "0.95"]
-CROWD += ["--parallel", "8"]
-"""Up to two requests, drafting more than doubles its rate; with all slots busy it takes most of it.
+CROWD += ["--parallel", "4"]
+"""Up to two of its four requests, drafting more than doubles its rate; with all it takes most of it. So
+three windows prove the table under the moving load; at eight requests it took six.
 
-A step takes long against what other programs of the machine delay it by.
+A step takes long against what other programs of the machine delay it by, a request of 16 tokens does not
+outlast a level of the load.
 """
 
 
@@ -86,11 +88,11 @@ def test_a_plan_is_held_and_in_force_again_after_any_kill(scene: Stage) -> None:
     prompts = scene.folder / "prompts.json"
     prompts.write_text(json.dumps([f"prompt {i}" for i in range(64)]))
     scene.start_tuner()
-    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:64")
+    scene.start_agent("cpu", f"llama_cpp:{url}#callers:2,prompts:{prompts},tokens:16")
     study = scene.create(
         policy="speculation",
         objective="maximize throughput_per_s",
-        terms={"trials": 12, "window_s": 1.0, "max_window_s": 4.0},
+        terms={"trials": 12, "window_s": 1.0, "max_window_s": 3.0},
     )
     scene.await_phase(study, "holding", deadline_s=480.0)
     view = scene.call("GET", f"/studies/{study}")
