@@ -1,19 +1,60 @@
-"""Replayed sweeps: a made-up one of known shape, and the measured one if it is available."""
+"""Sweeps of drafts shaped like trees, replayed: the production policy, a table in place of an engine.
+
+One sweep is made up, of known shape; the measured one is replayed if it is available.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from tests.bench.speculation.sweep import Sweep, load_sweep, replay_sweep
-from tests.errors import raised
-from tuner.core import ConfigError, Setting, setting_key
+from policies import load_policy
+from tuner.core import (
+    Done,
+    Estimate,
+    Knob,
+    Measurement,
+    Objective,
+    Origin,
+    Part,
+    Past,
+    Phase,
+    Role,
+    Setting,
+    SettingKey,
+    Space,
+    Study,
+    Terms,
+    Trial,
+    TrialState,
+    Try,
+    setting_key,
+)
 
+START = datetime(2000, 1, 1, tzinfo=UTC)
+RELATIVE_STDERR = 0.01
+"""The assumed standard error of a table of single runs, which has none: our own choice."""
 DEPTHS, BRANCHES, THRESHOLDS = range(3, 9), (2, 3, 4), (0.01, 0.02, 0.03, 0.05, 0.1)
+ROLES = {"depth": Role.SPECULATION_LENGTH, "branch": Role.DRAFT, "threshold": Role.DRAFT}
+
+Sweep = dict[SettingKey, float]
+"""The tokens per second of every setting that was measured."""
+
+
+def made_up() -> Sweep:
+    return {
+        setting_key({"depth": d, "branch": b, "threshold": t}): tokens_per_s(d, b, t)
+        for d in DEPTHS
+        for b in BRANCHES
+        for t in THRESHOLDS
+    }
 
 
 def tokens_per_s(depth: int, branch: int, threshold: float) -> float:
@@ -24,80 +65,81 @@ def tokens_per_s(depth: int, branch: int, threshold: float) -> float:
     return 100.0 * (1.0 + accepted) / (1.0 + 0.08 * depth + 0.012 * nodes)
 
 
-def written(folder: Path) -> Path:
-    rows = [
-        f"{d},{b},{t},{tokens_per_s(d, b, t)}" for d in DEPTHS for b in BRANCHES for t in THRESHOLDS
-    ]
-    path = folder / "sweep.csv"
-    path.write_text("\n".join(["depth,branch,threshold,throughput", *rows]))
-    return path
+def replayed(sweep: Sweep, baseline: Setting) -> tuple[float, float]:
+    """Run a study from a setting; return the measured share, and the shortfall of what it would hold."""
+    columns = {n: sorted({dict(key)[n] for key in sweep}) for n in ROLES}
+    knobs = (
+        Knob(n, tuple(column), baseline[n], Part.WORKLOAD, role=ROLES[n])
+        for n, column in columns.items()
+    )
+    study = Study(
+        id="sweep",
+        devices=("replayed",),
+        workload="speculative decoding",
+        space=Space(tuple(knobs), tuple(map(dict, sweep))),
+        objective=Objective("throughput_per_s", "maximize"),
+        policy="speculation",
+        terms=Terms(trials=len(sweep)),
+        phase=Phase.TUNING,
+        created_at=START,
+    )
+    policy = load_policy("speculation")
+    trials = [trial(sweep, number, baseline, Phase.BASELINE) for number in (1, 2)]
+    while isinstance(answer := policy.suggest(Past(study=study, trials=tuple(trials))), Try):
+        assert len(trials) <= len(sweep), "it comes to no end"
+        trials.append(trial(sweep, len(trials) + 1, answer.setting, Phase.TUNING))
+    assert isinstance(answer, Done)
+    held = sweep[setting_key(answer.plan.rows[0].setting)]
+    points = {setting_key(t.setting) for t in trials}
+    return len(points) / len(sweep), 1.0 - held / max(sweep.values())
 
 
-def loaded(path: Path) -> Sweep:
-    return load_sweep(path, "depth", ("branch", "threshold"), "throughput")
-
-
-def starts(sweep: Sweep, every: int) -> list[Setting]:
-    return list(sweep.settings)[::every]
+def trial(sweep: Sweep, number: int, setting: Setting, phase: Phase) -> Trial:
+    rate = sweep[setting_key(setting)]  # a setting outside the table is an error
+    shown = Estimate.of_mean(rate, RELATIVE_STDERR * rate, origin=Origin.REPLAYED)
+    return Trial(
+        number=number,
+        setting=setting,
+        phase=phase,
+        state=TrialState.COMPLETED,
+        started_at=START,
+        ended_at=START,
+        measurement=Measurement(
+            estimates={"throughput_per_s": shown}, started_at=START, seconds=10.0
+        ),
+    )
 
 
 @pytest.mark.slow
-def test_a_quarter_of_a_tree_sweep_is_enough(tmp_path: Path) -> None:
-    sweep = loaded(written(tmp_path))
-    results = [replay_sweep(sweep, start) for start in starts(sweep, 11)]
-    assert all(result.share <= 0.25 for result in results)
-    assert median(result.loss for result in results) <= 0.01
-    assert max(result.loss for result in results) <= 0.03
+def test_a_quarter_of_a_tree_sweep_is_enough() -> None:
+    sweep = made_up()
+    results = [replayed(sweep, dict(start)) for start in list(sweep)[::22]]
+    assert all(share <= 0.25 for share, _ in results)
+    assert median(loss for _, loss in results) <= 0.01
+    assert max(loss for _, loss in results) <= 0.03
 
 
-def test_it_is_as_good_as_its_held_setting(tmp_path: Path) -> None:
-    sweep = loaded(written(tmp_path))
-    replayed = replay_sweep(sweep, sweep.settings[0])
-    truth = sweep.throughput_per_s[setting_key(replayed.held)]
-    assert replayed.loss == pytest.approx(1.0 - truth / sweep.best)
-    assert replayed.share == pytest.approx(replayed.points / 90)
+def test_holes_in_the_table_are_never_measured() -> None:
+    sweep = dict(kept for k, kept in enumerate(made_up().items(), 1) if k % 3)
+    assert len(sweep) == 60
+    share, _ = replayed(sweep, dict(list(sweep)[5]))
+    assert share <= 0.25
 
 
-def test_holes_in_the_table_are_never_measured(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    kept = [line for k, line in enumerate(path.read_text().splitlines()) if k % 3 or not k]
-    path.write_text("\n".join(kept))
-    sweep = loaded(path)
-    assert len(sweep.settings) == 60
-    assert replay_sweep(sweep, sweep.settings[5]).points <= 15
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "depth,branch,throughput\n3,2,100",
-        "depth,branch,threshold,throughput\n3,2,x,100",
-        "depth,branch,threshold,throughput\n3,2",
-        "depth,branch,threshold,throughput\n3,2,0.1,0",
-    ],
-)
-def test_an_invalid_sweep_is_refused_with_its_columns(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "wrong.csv"
-    path.write_text(text)
-    with raised(ConfigError, "wrong.csv"):
-        loaded(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with raised(ConfigError, "none.csv"):
-        loaded(tmp_path / "none.csv")
-
-
+@pytest.mark.slow
 def test_a_quarter_of_a_measured_tree_sweep_yields_a_gain() -> None:
     beside = Path(__file__).parents[3].parent / "shared" / "data" / "speculation"
     folder = Path(os.environ.get("JOULETUNE_SPECULATION", beside))
     path = folder / "dynatree_tree_sweep.csv"
     if not path.is_file():
         pytest.skip("no measured sweep: set JOULETUNE_SPECULATION to its folder")
-    sweep = loaded(path)
-    assert len(sweep.settings) == 90
-    slowest = min(sweep.settings, key=lambda s: sweep.throughput_per_s[setting_key(s)])
-    replayed = replay_sweep(sweep, slowest)
-    assert replayed.share <= 0.25
-    assert replayed.loss < 1.0 - sweep.throughput_per_s[setting_key(slowest)] / sweep.best
+    with path.open(encoding="utf-8", newline="") as file:
+        sweep = {
+            setting_key({n: json.loads(row[n]) for n in ROLES}): float(row["throughput"])
+            for row in csv.DictReader(file)
+        }
+    assert len(sweep) == 90
+    slowest = min(sweep, key=lambda key: sweep[key])
+    share, loss = replayed(sweep, dict(slowest))
+    assert share <= 0.25
+    assert loss < 1.0 - sweep[slowest] / max(sweep.values())
