@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from posixpath import normpath
 from typing import TYPE_CHECKING
 
 from tuner.core import ConfigError, Phase, StoreError, TrialState
@@ -25,6 +26,9 @@ EXPERIMENT = "jouletune"
 LONGEST_TAG = 5000
 LONGEST_PARAM = 6000
 """MLflow's limits on the text of a tag and of a parameter, in characters."""
+LONGEST_KEY = 250
+REFUSED = re.compile(r"[^\w .:/-]")
+"""A character that names of parameters, metrics and tags cannot have (`mlflow.utils.validation`)."""
 PAGE = 1000
 CAUSE = " (Caused by"
 """urllib3 repeats a cause in its message after these words."""
@@ -212,8 +216,8 @@ class MlflowExport:
         at = _ms(trial.ended_at or trial.started_at)
         self._client.log_batch(
             run.info.run_id,
-            metrics=[Metric(name, value, at, 0) for name, value in numbers(trial).items()],
-            params=[Param(k, str(v)[:LONGEST_PARAM]) for k, v in trial.setting.items()],
+            metrics=[Metric(key(name), value, at, 0) for name, value in numbers(trial).items()],
+            params=[Param(key(k), str(v)[:LONGEST_PARAM]) for k, v in trial.setting.items()],
         )
         self._client.set_terminated(run.info.run_id, ENDED.get(trial.state, "FAILED"), end_time=at)
 
@@ -238,7 +242,7 @@ def _summary(report: StudyReport) -> dict[str, float]:
     }
     for name, setting in (("baseline", report.baseline), ("best", report.best)):
         metrics = setting.metrics if setting is not None else {}
-        summary |= {f"{name}.{metric}": estimate.mean for metric, estimate in metrics.items()}
+        summary |= {key(f"{name}.{metric}"): estimate.mean for metric, estimate in metrics.items()}
     return {name: value for name, value in summary.items() if value is not None}
 
 
@@ -277,9 +281,16 @@ def circumstances(trial: TrialView) -> dict[str, str]:
         "why": trial.why,
         "reason": trial.reason,
         "throttled": ", ".join(trial.throttled),
-        **{f"load.{name}": f"{value:g}" for name, value in trial.context.items()},
+        **{key(f"load.{name}"): f"{value:g}" for name, value in trial.context.items()},
     }
     return {f"jouletune.{name}": text for name, text in about.items() if text}
+
+
+def key(name: str) -> str:
+    """Return a name of ours as MLflow accepts it: another character is `_` and its code, `a_5B0_5D`."""
+    safe = REFUSED.sub(lambda found: f"_{ord(found[0]):X}", name)
+    as_path = safe != "." and not safe.startswith(("/", "..")) and normpath(safe) == safe
+    return (safe if as_path else re.sub("[./]", "_", safe))[:LONGEST_KEY]
 
 
 def shown_url(url: str) -> str:

@@ -195,7 +195,9 @@ def _variables(of: ReviewedSetting, *, compose: bool) -> Iterator[str]:
                 f"{other} and {knob.name} are both the variable {_variable(knob)}",
                 hint="use --as json, and write them by hand",
             )
-        values[_variable(knob)] = json.dumps(_text(of.setting[knob.name]))
+        value = json.dumps(_text(of.setting[knob.name]), ensure_ascii=False)
+        # Compose replaces `$NAME` by a variable of its own environment; `$$` is a dollar.
+        values[_variable(knob)] = value.replace("$", "$$") if compose else value
     if compose:
         yield "services:"
         yield f"  {json.dumps(of.workload)}:"

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.errors import raised
 from tests.unit.tuner.cli import worlds
 from tests.unit.tuner.exports.exported import begun, exported
 from tuner.core import ConfigError, StoreError
-from tuner.exports.mlflow import ExportCount, MlflowExport
+from tuner.exports.mlflow import ExportCount, MlflowExport, key
 from tuner.service.operations import Operations
 from tuner.wire import Change, ConstraintChange
 
@@ -58,6 +60,16 @@ def test_mlflow_has_one_run_for_each_study_with_its_trials_nested(uri: str) -> N
         assert theirs.data.tags["jouletune.verdict"] == "feasible"
         assert theirs.info.status == "FINISHED"
         assert theirs.info.start_time == int(ours.started_at.timestamp() * 1000)
+
+
+@given(st.text(min_size=1))
+@example("./")
+@example("a//b")
+def test_mlflow_accepts_every_name_of_a_knob(name: str) -> None:
+    checks = pytest.importorskip("mlflow.utils.validation")
+    checks._validate_param(key(name), "1")
+    checks._validate_metric(key(name), 1.0, 0, 0)
+    checks._validate_tag(key(name), "1")
 
 
 def test_a_repeated_export_adds_only_trials_that_ended_since(uri: str) -> None:

@@ -153,6 +153,18 @@ def test_patches_are_yaml_with_the_workloads_knobs() -> None:
     assert chart == {"env": [{"name": "NO", "value": "8"}]}, "not the word of YAML for false"
 
 
+@pytest.mark.parametrize(
+    "value", ["a$b", "${HOME}", "$$", "%h", "é😀", '"\\', "a\nb", "yes", "0123", "1e3", " a "]
+)
+def test_a_patch_means_the_value_itself(value: str) -> None:
+    one = reviewed(replace(WORK[0], values=(value, "x"), default="x"))
+    compose = yaml.safe_load(setting_file(one, SettingForm.COMPOSE))
+    (shown,) = compose["services"]["work"]["environment"].values()
+    assert re.sub(r"\$(\$|\w+|\{.*?\})", lambda m: "$" if m[1] == "$" else "", shown) == value
+    chart = yaml.safe_load(setting_file(one, SettingForm.HELM_VALUES))
+    assert chart["env"][0]["value"] == value
+
+
 def test_json_has_everything() -> None:
     written = json.loads(setting_file(reviewed(*GPU, *WORK, *OTHER), SettingForm.JSON))
     assert written["setting"]["max-batch.size"] == 8
