@@ -137,15 +137,16 @@ def test_killing_a_run_leaves_no_process_and_the_next_run_names_the_studies_it_s
 
 
 @pytest.mark.slow
-def test_a_killed_agent_ends_the_run_with_its_log_named(folder: Folder) -> None:
+@pytest.mark.parametrize("name", ["agent", "tuner"])
+def test_a_killed_process_ends_the_run_with_its_log_named(folder: Folder, name: str) -> None:
     run = folder.start(*PLAIN, "--trials", "40")
     until(lambda: folder.trials() >= 2)
-    (agent,) = [p for p in folder.processes() if command_line(p)[3:5] == ["agent", "serve"]]
-    kill(agent)
+    (process,) = [p for p in folder.processes() if command_line(p)[3:5] == [name, "serve"]]
+    kill(process)
     _, err = run.communicate(timeout=40)
     assert run.returncode == 1
-    assert "the agent was killed by signal 9" in err
-    assert str(Path(".jouletune") / "agent.log") in err
+    assert f"the {name} was killed by signal 9" in err and "continue with --resume" in err
+    assert str(Path(".jouletune") / f"{name}.log") in err
     assert folder.processes() == []
     assert not list((folder.state / "agent" / "journal").glob("*.journal"))
 

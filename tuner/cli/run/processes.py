@@ -170,6 +170,10 @@ def stand(
             registered = _registered(api, begun)
             devices = {spec: registered[id] for spec, id in zip(specs, ids, strict=True)}
             yield Stand(api, devices, children.check)
+    except LinkError:
+        time.sleep(LOOK_S)  # a killed tuner closes its connections before it is gone
+        children.check()
+        raise
     finally:
         children.end()
         restore(state_dir / AGENT, beside)
