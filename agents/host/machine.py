@@ -213,6 +213,11 @@ def arm(root: Path) -> bool:
     return "CPU implementer" in text_of(root / "proc/cpuinfo")
 
 
+def jetson(root: Path) -> bool:
+    """Return whether the machine is a Jetson board."""
+    return "nvidia,tegra" in text_of(root / "proc/device-tree/compatible")
+
+
 def masked(folder: Path) -> bool:
     """Return whether all links in a folder of /sys/class are broken, as under a container runtime."""
     links = list(folder.iterdir()) if folder.is_dir() else []

@@ -13,7 +13,7 @@ from agents.actuator.sysfs import POLICIES
 from agents.devices.cpu.device import THROTTLES, open_cpu
 from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover
-from agents.host.machine import arm, contained, masked, text_of, virtual
+from agents.host.machine import arm, contained, jetson, masked, text_of, virtual
 from agents.host.symptoms import Symptom, rights
 from agents.target.side import Side
 from tuner.core import TuningError
@@ -33,7 +33,7 @@ def examine(root: Path) -> Iterator[Symptom]:
     Raises:
         TuningError: it cannot be opened.
     """
-    if "nvidia,tegra" in text_of(root / "proc/device-tree/compatible"):
+    if jetson(root):
         return
     with closing(open_cpu("", seed=0, state_dir=None, root=root)) as side:
         yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")

@@ -27,13 +27,15 @@ from agents.devices.nvidia.limits import named, power_profiles, refusals
 from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
-from agents.host.machine import HostClock, contained, text_of
+from agents.host.machine import HostClock, contained, jetson, text_of
 from agents.host.symptoms import Symptom
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
 
 LOOKS = 5
 LOOK_S = 0.2
+NO_KNOB = "the board or its driver decides this; a newer driver may offer more"
+JETSON = "the device `jetson` measures and sets the GPU of a Jetson"
 NO_DRIVER = "install the NVIDIA driver (Debian: apt install nvidia-driver)"
 VENDORS = "sys/bus/pci/devices/*/vendor"
 NVIDIA = "0x10de"
@@ -89,6 +91,7 @@ def _one(
     gpu = Gpu(knobs.uuid)
     yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {gpu.driver()}")
     ranges, refused = knobs.ranges(), refusals(gpu)
+    without = JETSON if jetson(root) else NO_KNOB
     for knob in (CLOCK, MEMORY, LIMIT, PROFILE):
         values = ranges.get(knob)
         if values and isinstance(values[0], str):
@@ -97,13 +100,14 @@ def _one(
             offered = f"{values[0]} to {values[-1]}, {len(values)} values"
             yield Symptom(f"{name}: {knob}", True, offered)
         else:
-            well = None if knob == PROFILE else False  # only Blackwell and later have any
-            yield Symptom(f"{name}: {knob}", well, refused.get(knob, "the driver refuses it"))
+            why = refused.get(knob, "the driver refuses it")
+            yield Symptom(f"{name}: {knob}", None, why, without)
     yield _rights(name, gpu, socket, clock)
     energy = GpuEnergy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
     if energy.due and look(gpu).loaded:
         energy.judge()
-    yield Symptom(f"{name}: energy", not energy.cannot, energy.source or energy.cannot)
+    cure = without if energy.cannot else ""
+    yield Symptom(f"{name}: energy", not cure or None, energy.source or energy.cannot, cure)
     yield _sharing(name, gpu, root)
     yield from _persistence(name, gpu)
     yield from _power_profiles(name, gpu)

@@ -44,6 +44,7 @@ RESTARTED = frozenset({1, 9, 18})
 LOST = frozenset({6, 15, 16, 28, 999})
 """NOT_FOUND (of the UUID), GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND, UNKNOWN."""
 HINTS = {
+    **dict.fromkeys(ABSENT, "a newer driver may support it"),
     **dict.fromkeys(LOST, "check `dmesg`; reset the GPU, or reboot the host"),
     1: "the driver was restarted: try again",
     2: "check the device's ranges with `jouletune doctor`",

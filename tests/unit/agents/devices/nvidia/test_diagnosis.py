@@ -34,6 +34,18 @@ def test_each_gpu_reports_its_knobs_its_meter_and_its_rights(
     assert symptoms["nvidia:0: foreign power limit"].well
 
 
+def test_a_jetson_is_pointed_to_its_own_device(nvml: FakeNvml, tmp_path: Path) -> None:
+    """NVML answers on Orin, and supports nothing (HazyResearch/intelligence-per-watt 40)."""
+    (tree := tmp_path / "proc/device-tree").mkdir(parents=True)
+    (tree / "compatible").write_text("nvidia,p3768\0nvidia,tegra234\0")
+    for call in ("Clock", "FieldValues", "PowerUsage", "TotalEnergyConsumption"):
+        nvml.refuse(f"nvmlDeviceGet{call}", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    symptoms = examined(nvml, tmp_path)
+    for about in (CLOCK, MEMORY, "energy"):
+        symptom = symptoms[f"nvidia:0: {about}"]
+        assert symptom.well is None and "`jetson`" in symptom.cure
+
+
 def test_existing_power_profiles_are_named(nvml: FakeNvml, tmp_path: Path) -> None:
     assert "nvidia:0: power profiles" not in examined(nvml, tmp_path)
     for name, mask in (("profiles", 7.0), ("requested_profiles", 6.0), ("profile_conflicts", 6.0)):

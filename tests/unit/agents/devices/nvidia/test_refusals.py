@@ -80,7 +80,7 @@ def test_any_answer_of_one_gpu_leaves_the_doctors_lines_for_both(
     symptoms = {s.about: s for s in examine(tmp_path, tmp_path / "no.sock", nvml)}
     assert "nvidia:0" in symptoms
     assert A40 in symptoms["nvidia:1"].seen
-    assert all(s.cure or s.seen for s in symptoms.values())
+    assert all(s.cure or s.well for s in symptoms.values())
 
 
 @pytest.mark.parametrize("code", CODES)
