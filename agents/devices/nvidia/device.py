@@ -13,7 +13,7 @@ from agents.actuator_client.client import reached as remote_knobs
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import GpuEnergy
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, UNNAMED
-from agents.devices.nvidia.limits import ENFORCED, cap_w, coarsened, enforced_w, refusals
+from agents.devices.nvidia.limits import ENFORCED, cap_w, coarsened, enforced_w
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.remembered import Memory
@@ -134,8 +134,7 @@ def reached(socket: Path, gpu: Gpu, clock: Clock) -> tuple[RemoteKnobs | None, M
     fixed_w = enforced_w(gpu) if remote and LIMIT not in remote.space.default else None
     if remote and fixed_w is not None:
         remote.caps.bound(fixed_w)
-    why = refusals(gpu) if remote else {}
-    return remote, {name: why.get(name, reason) for name, reason in cannot.items()}
+    return remote, {**cannot, **(remote.without if remote else {})}
 
 
 def _metrics(energy: GpuEnergy, gpu: Gpu) -> tuple[Metric, ...]:

@@ -23,7 +23,7 @@ from agents.devices.nvidia.knobs import (
     NvidiaKnobs,
     discover,
 )
-from agents.devices.nvidia.limits import named, power_profiles, refusals
+from agents.devices.nvidia.limits import named, power_profiles
 from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
@@ -90,7 +90,7 @@ def _one(
     """Yield the symptoms of one GPU."""
     gpu = Gpu(knobs.uuid)
     yield Symptom(name, True, f"{board_name(gpu)}, {knobs.uuid}, driver {gpu.driver()}")
-    ranges, refused = knobs.ranges(), refusals(gpu)
+    ranges = knobs.ranges()
     without = JETSON if jetson(root) else NO_KNOB
     for knob in (CLOCK, MEMORY, LIMIT, PROFILE):
         values = ranges.get(knob)
@@ -100,8 +100,7 @@ def _one(
             offered = f"{values[0]} to {values[-1]}, {len(values)} values"
             yield Symptom(f"{name}: {knob}", True, offered)
         else:
-            why = refused.get(knob, "the driver refuses it")
-            yield Symptom(f"{name}: {knob}", None, why, without)
+            yield Symptom(f"{name}: {knob}", None, knobs.without[knob], without)
     yield _rights(name, gpu, socket, clock)
     energy = GpuEnergy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
     if energy.due and look(gpu).loaded:

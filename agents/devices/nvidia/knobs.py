@@ -60,6 +60,10 @@ TOLERANCE_MHZ = 30
 UNNAMED = "NVIDIA GPU"
 VGPU = 2
 """NVML_GPU_VIRTUALIZATION_MODE_VGPU: a guest that shares the board; only its host can set knobs."""
+UNSUPPORTED = "this GPU or its driver does not support it"
+GUEST = "this is a vGPU; only its host can set clocks and power"
+NO_LOCK = "GPUs of this generation have no such lock"
+ONE_CLOCK, UNLISTED = "the board has one memory clock", "the driver lists no value"
 STEP_MHZ = 15
 """The step of all SM clock lists that have been reported for boards since Volta."""
 SM, MEM, NOW = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_CLOCK_ID_CURRENT
@@ -142,13 +146,45 @@ class NvidiaKnobs:
         return f"{own}{SLEPT}{self._optional(pynvml.nvmlDeviceGetIndex)} {process}"
 
     @cached_property
-    def _offered(self) -> Mapping[str, tuple[Value, ...]]:
-        """The supported values of each knob, ascending, read once."""
-        return {k: tuple(sorted(set(v))) for k, v in self._supported().items() if v}
+    def _supported(self) -> Mapping[str, Any]:
+        """The supported values of each knob, or the reason that there are none; asked once.
+
+        A knob is offered if its value can be read: laptops report the range of a power limit that cannot
+        be read or set. Power limits are offered in whole watts; any other within the device's limits can
+        also be written, because it may be the original. If the driver lists no clocks (GB10), they are
+        steps from its least to its greatest.
+        """
+        if self._optional(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
+            return dict.fromkeys(self.knobs, GUEST)
+        newer = self._optional(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
+        no_sm, no_mem = (self._asked(pynvml.nvmlDeviceGetClock, kind, NOW)[1] for kind in (SM, MEM))
+        memory, no_memory = self._asked(pynvml.nvmlDeviceGetSupportedMemoryClocks)
+        one = ONE_CLOCK if memory and len(set(memory)) == 1 else ""
+        if memory:
+            clocks, none = self._asked(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+        else:
+            least_state = (SM, pynvml.NVML_PSTATE_0)
+            ends, none = self._asked(pynvml.nvmlDeviceGetMinMaxClockOfPState, *least_state)
+            clocks = ends and range(ends[1], ends[0] - 1, -STEP_MHZ)
+        mw, no_limit = self._asked(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        unread = self._asked(pynvml.nvmlDeviceGetPowerManagementLimit)[1]
+        masks, no_profile = self._asked(profile_masks)
+        return {
+            CLOCK: none or NO_LOCK * (newer < VOLTA) or no_sm or clocks,
+            MEMORY: no_memory or one or NO_LOCK * (newer < AMPERE) or no_mem or memory,
+            LIMIT: no_limit or unread or range(-(-mw[0] // 1000), mw[1] // 1000 + 1),
+            PROFILE: no_profile or profiles_in(masks[0]),
+        }
+
+    @property
+    def without(self) -> Mapping[str, str]:
+        """The knobs left out, each with the reason."""
+        return {k: v or UNLISTED for k, v in self._supported.items() if not v or isinstance(v, str)}
 
     def ranges(self) -> Mapping[str, tuple[Value, ...]]:
         """Return the knobs that can be written and their supported values, ascending."""
-        return dict(self._offered)
+        offered = self._supported.keys() - self.without.keys()
+        return {k: (*sorted(set(self._supported[k])),) for k in self.knobs if k in offered}
 
     def read(self) -> Mapping[str, Value | None]:
         """Return the power limit in watts and the requested profiles, if any, and None for clock locks.
@@ -205,7 +241,7 @@ class NvidiaKnobs:
             self._set(knob, getattr(pynvml, f"nvmlDeviceReset{LOCKS[knob]}"))
         else:
             mhz = round(float(value))
-            floor = self._offered.get(knob, (mhz,))[0] if knob == CLOCK else mhz
+            floor = self.ranges().get(knob, (mhz,))[0] if knob == CLOCK else mhz
             self._set(knob, getattr(pynvml, f"nvmlDeviceSet{LOCKS[knob]}"), floor, mhz)
 
     @property
@@ -261,36 +297,16 @@ class NvidiaKnobs:
 
     def _optional(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return the result, None if this GPU does not report it."""
-        return self._call(function, *arguments, absent=NO_DATA)
+        return self._asked(function, *arguments)[0]
 
-    def _supported(self) -> Mapping[str, Any]:
-        """Return the supported values of each knob; agents find the reasons for missing knobs.
-
-        A knob is offered if its value can be read: laptops report the range of a power limit that cannot
-        be read or set. Power limits are offered in whole watts; any other within the device's limits can
-        also be written, because it may be the original.
-        """
-        if self._optional(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
-            return {}
-        supported: dict[str, Any] = {}
-        newer = self._optional(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
-        memory = self._optional(pynvml.nvmlDeviceGetSupportedMemoryClocks) or ()
-        runs = [self._optional(pynvml.nvmlDeviceGetClock, kind, NOW) for kind in (SM, MEM)]
-        if newer >= VOLTA and runs[0] is not None:
-            supported[CLOCK] = self._clocks(memory)
-        if newer >= AMPERE and runs[1] is not None and len(set(memory)) > 1:
-            supported[MEMORY] = memory
-        bounds = self._optional(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        if bounds and self._optional(pynvml.nvmlDeviceGetPowerManagementLimit) is not None:
-            supported[LIMIT] = range(-(-bounds[0] // 1000), bounds[1] // 1000 + 1)
-        return {**supported, PROFILE: profiles_in(self._profiles[0])}
-
-    def _clocks(self, memory: Collection[int]) -> Any:  # noqa: ANN401
-        """Return the SM clocks. If the driver lists none (GB10): steps from its least to its greatest."""
-        if memory:
-            return self._optional(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
-        ends = self._optional(pynvml.nvmlDeviceGetMinMaxClockOfPState, SM, pynvml.NVML_PSTATE_0)
-        return ends and range(ends[1], ends[0] - 1, -STEP_MHZ)
+    def _asked(self, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
+        """Return the result, or None and the reason that this GPU does not report it."""
+        try:
+            return self._call(function, *arguments), ""
+        except ActuationError as error:
+            if (code := code_of(error.__cause__)) not in NO_DATA:
+                raise
+            return None, UNSUPPORTED if code in ABSENT else error.message
 
 
 def _watts(mw: int) -> Value:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pynvml
 
-from agents.devices.nvidia.knobs import ABSENT, HINTS, LOST, RESTARTED
+from agents.devices.nvidia.knobs import ABSENT, HINTS, LOST, RESTARTED, UNSUPPORTED
 from tuner.errors import ActuationError, DeviceLost, TuningError
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def translated(error: Any, subject: str) -> TuningError:  # noqa: ANN401 - the b
     if code in RESTARTED:
         text = f"{subject}: the NVIDIA driver was restarted or is not loaded ({error})"
     elif code in ABSENT:
-        text = f"{subject}: this GPU or its driver does not support it ({error})"
+        text = f"{subject}: {UNSUPPORTED} ({error})"
     else:
         text = f"{subject}: {error}"
     return (DeviceLost if code in LOST else ActuationError)(text, hint=HINTS.get(code, ""))

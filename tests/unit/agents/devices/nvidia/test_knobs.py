@@ -16,7 +16,7 @@ import pytest
 from agents.actuator.driver import SLEPT, DriverProcess, Value
 from agents.devices.catalogue import known_truth
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, PROFILE, NvidiaKnobs, discover
-from agents.devices.nvidia.limits import limits_w, refusals
+from agents.devices.nvidia.limits import limits_w
 from agents.devices.nvidia.nvml import Gpu, listed
 from tests.contracts.drivers import DriverContract
 from tests.contracts.members import MemberContract
@@ -94,10 +94,10 @@ class TestDiscovery:
         assert Gpu(A100).driver() == "580.95.05"
         assert a100.ranges()[CLOCK] == tuple(range(210, 1411, 15))
         assert a100.ranges()[LIMIT] == tuple(range(100, 401))
-        assert "one memory clock" in refusals(Gpu(A100))[MEMORY]
+        assert "one memory clock" in discover()[0].without[MEMORY]
         assert a40.ranges()[MEMORY] == (405, 7251)
-        assert refusals(Gpu(A40)).keys() == {PROFILE}
-        assert "not support" in refusals(Gpu(A40))[PROFILE]
+        assert discover()[1].without.keys() == {PROFILE}
+        assert "not support" in discover()[1].without[PROFILE]
 
     def test_without_the_library_there_is_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing() -> None:
@@ -118,13 +118,13 @@ class TestDiscovery:
         nvml.set("vgpu", 1.0)
         knobs = discover()[0]
         assert not knobs.ranges()
-        assert "vGPU" in refusals(Gpu(A100))[LIMIT]
+        assert "vGPU" in discover()[0].without[LIMIT]
 
     def test_a_limit_that_the_board_does_not_offer_is_absent(self, nvml: FakeNvml) -> None:
         nvml.set("refuse_limit", 1.0)
         knobs = discover()[0]
         assert list(knobs.ranges()) == [CLOCK]
-        assert "not support" in refusals(Gpu(A100))[LIMIT].lower()
+        assert "not support" in discover()[0].without[LIMIT].lower()
 
     def test_a_board_without_a_list_of_clocks_is_locked_between_its_ends(
         self, nvml: FakeNvml
@@ -134,13 +134,13 @@ class TestDiscovery:
         nvml.set("nvmlDeviceGetPowerManagementLimit", float(pynvml.NVML_ERROR_NOT_SUPPORTED))
         knobs = discover()[0]
         assert knobs.ranges() == {CLOCK: tuple(range(210, 1411, 15))}
-        assert refusals(Gpu(A100)).keys() == {MEMORY, LIMIT, PROFILE}
+        assert discover()[0].without.keys() == {MEMORY, LIMIT, PROFILE}
         knobs.write(CLOCK, 1005)
         under_load(nvml)
         assert nvml.get("ran_mhz") == 1005
         nvml.set("nvmlDeviceGetMinMaxClockOfPState", float(pynvml.NVML_ERROR_NOT_SUPPORTED))
         assert not discover()[0].ranges()
-        assert "not support" in refusals(Gpu(A100))[CLOCK].lower()
+        assert "not support" in discover()[0].without[CLOCK].lower()
 
     @pytest.mark.parametrize(
         ("bounds", "limits"),

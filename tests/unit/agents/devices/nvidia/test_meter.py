@@ -22,7 +22,6 @@ from agents.devices.nvidia import nvml as nvml_module
 from agents.devices.nvidia.clocks import ClockLock, FollowedKnobs
 from agents.devices.nvidia.energy import check_counter, powers_w
 from agents.devices.nvidia.knobs import CLOCK, LIMIT, MEMORY, NvidiaKnobs, discover
-from agents.devices.nvidia.limits import refusals
 from agents.devices.nvidia.meter import GpuMeter
 from agents.devices.nvidia.nvml import Gpu, ListedGpus, listed
 from agents.devices.nvidia.remembered import Memory
@@ -262,7 +261,7 @@ class TestScope:
     def test_a_board_without_memory_calls_is_measured(self, bench: Bench) -> None:
         bench.nvml.set("uma", 1.0)
         bench.open()
-        assert "support" in refusals(Gpu(A100))[MEMORY]
+        assert "support" in discover()[0].without[MEMORY]
         assert bench.window(2.0).totals["energy_j"] > 0.0
 
 

@@ -15,8 +15,7 @@ from agents.actuator.device import Peer
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.devices.nvidia.knobs import CLOCK, PROFILE, discover
-from agents.devices.nvidia.limits import coarsened, refusals
-from agents.devices.nvidia.nvml import Gpu
+from agents.devices.nvidia.limits import coarsened
 from tests.actuation import Direct, actuator_of
 from tests.chaos.points import InlineDriver
 from tests.errors import raised
@@ -143,4 +142,4 @@ def test_a_board_without_profiles_and_a_word_that_is_not_granted_are_refused_by_
         stand.hold("max-q")
     (device,) = (d for d in stand.actuator.inner.devices.values() if d.uuid == A100)
     assert any(PROFILE in error for error in device.errors)
-    assert "not support" in refusals(Gpu(A100))[PROFILE]
+    assert "not support" in discover()[0].without[PROFILE]
