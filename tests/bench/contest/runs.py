@@ -38,8 +38,14 @@ Result = TaskResult | Failure
 def run_all(jobs: Sequence[Job], processes: int, done: Callable[[Result], None]) -> list[Result]:
     """Return the result of every job, in the order of the jobs; `done` is called as each ends.
 
-    After an interrupt the processes are ended at once.
+    One process is this one. After an interrupt several are ended at once.
     """
+    if processes == 1:
+        here: list[Result] = []
+        for job in jobs:
+            here.append(_run(job))
+            done(here[-1])
+        return here
     context = multiprocessing.get_context("spawn")
     strangers = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(processes, mp_context=context, initializer=settle_in)

@@ -62,13 +62,6 @@ def test_json_has_the_rows_on_stdout_and_nothing_else(
     assert "8 of 8 studies" in err
 
 
-def test_the_processes_change_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench(folder, *QUICK, "--json") == 0
-    one = without_seconds(capsys.readouterr().out)
-    assert bench(folder, *QUICK, "--json", "--jobs", "2") == 0
-    assert without_seconds(capsys.readouterr().out) == one
-
-
 def test_tables_are_markdown_and_the_files_are_written(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,12 +239,6 @@ def test_a_study_that_broke_down_is_named_and_the_command_fails(
     assert "error: 8 of 8 studies broke down" in err
 
 
-def test_an_unnamed_table_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "other.csv").write_text("a\n1\n")
-    assert bench(folder, *QUICK) == 0
-    assert "left out other.csv" in capsys.readouterr().err
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
 def test_a_file_that_cannot_be_written_at_the_end_loses_no_figures(
     folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -281,7 +268,7 @@ def test_the_benchs_processes_end_with_it(folder: Path, killed: bool) -> None:
         workers = [c for c in children if "spawn_main" in " ".join(c.cmdline())]
         assert workers
         run.kill() if killed else run.send_signal(2)
-        assert run.wait(timeout=10) == (-9 if killed else 1)
+        assert run.wait(timeout=10) == (-9 if killed else 130)
         assert psutil.wait_procs(workers, timeout=10)[1] == []
         errors = run.stderr.read()
         assert "Traceback" not in errors

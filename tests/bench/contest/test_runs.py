@@ -36,8 +36,8 @@ def without_seconds(results: list[Result]) -> list[object]:
 def test_results_have_the_order_of_the_jobs_for_any_processes(tmp_path: Path) -> None:
     jobs = [Job(task(steep(tmp_path), seed=seed)) for seed in range(6)]
     heard: list[Result] = []
-    one = run_all(jobs, 1, heard.append)
-    two = run_all(jobs, 2, lambda _: None)
+    one = run_all(jobs, 1, lambda _: None)
+    two = run_all(jobs, 2, heard.append)
     assert [r.seed for r in one if isinstance(r, TaskResult)] == [0, 1, 2, 3, 4, 5]
     assert without_seconds(one) == without_seconds(two)
     assert len(heard) == 6
@@ -54,6 +54,6 @@ def test_a_study_that_breaks_down_is_reported_with_its_surface(tmp_path: Path) -
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
     problem = steep(tmp_path)
     deadly = Deadly(problem.source, problem.surface)
-    (lost,) = run_all([Job(task(deadly))], 1, lambda _: None)
+    (lost,) = run_all([Job(task(deadly))], 2, lambda _: None)
     assert isinstance(lost, Failure)
     assert "its process died" in lost.error
