@@ -37,7 +37,13 @@ PATTERNS = (
     "sys/class/powercap/*/*",
     "sys/class/thermal/cooling_device*/*",
     "sys/class/thermal/thermal_zone*/*",
+    "sys/class/dmi/id/sys_vendor",
+    "sys/class/dmi/id/product_name",
+    "sys/hypervisor/type",
+    "sys/devices/cpu_[al]*/cpus",
+    "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/cpu*/online",
+    "sys/devices/system/cpu/cpu*/cpu_capacity",
     "sys/devices/system/cpu/cpu*/thermal_throttle/*",
     "sys/devices/system/cpu/amd_pstate/*",
     "sys/devices/system/cpu/cpufreq/boost",
@@ -55,6 +61,8 @@ PATTERNS = (
             "device",
             "class",
             "p*_dpm_*",
+            "pp_od_clk_voltage",
+            "gpu_metrics",
             "hwmon/hwmon*/*",
             "drm/card*/gt/gt*/*",
             "tile*/gt*/freq0/*",
@@ -65,6 +73,8 @@ PATTERNS = (
 MOST_BYTES = 64 * 1024
 MOST_LINKS = 40
 """The kernel follows at most 40 links in one path, too."""
+AS_IT_IS = "surrogateescape"
+"""AMD's gpu_metrics are no text."""
 ABOUT = "jouletune-bundle.json"
 """Lists the mode of each file, because unpacking changes modes, and the files that could not be read."""
 SCRUBBED = (
@@ -95,11 +105,10 @@ def texts(root: Path) -> Texts:
             if real in gathered.texts or not file.is_file():
                 continue
             gathered.modes[real] = stat.S_IMODE(file.stat().st_mode)
-            gathered.texts[real] = scrubbed(file.read_bytes()[:MOST_BYTES].decode(), host)
+            text = file.read_bytes()[:MOST_BYTES].decode(errors=AS_IT_IS)
+            gathered.texts[real] = scrubbed(text, host)
         except OSError as error:  # only root may read it, or it was removed meanwhile
             gathered.unread[real] = error.strerror or type(error).__name__
-        except ValueError:
-            gathered.unread[real] = "no text"
     return gathered
 
 
@@ -152,8 +161,9 @@ def write_bundle(root: Path, to: Path) -> int:
     try:
         with tarfile.open(to, "w:gz") as bundle:
             for entry, text in _entries(gathered):
-                entry.size = len(text.encode())
-                bundle.addfile(entry, io.BytesIO(text.encode()))
+                content = text.encode(errors=AS_IT_IS)
+                entry.size = len(content)
+                bundle.addfile(entry, io.BytesIO(content))
     except OSError as error:
         raise StoreError(
             f"cannot write {to}: {error.strerror}",

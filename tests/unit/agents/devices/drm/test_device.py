@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from agents.devices.catalogue import open_device
 from agents.devices.drm.device import ceilings, throttled
 from agents.devices.drm.diagnosis import examine
 from agents.devices.drm.energy import find_energy
-from agents.host.bundle import write_bundle
 from agents.target.joules import Joules
 from agents.target.side import HOST_CPU
 from agents.target.target import Target
@@ -220,19 +218,3 @@ def test_the_doctor_names_a_card_in_a_reset_and_nothing_on_a_host_without(
     (one,) = examine(board.root)
     assert one.about == SPEC and one.well is False and "not permitted" in one.seen
     assert list(examine(tmp_path / "elsewhere")) == []
-
-
-@pytest.mark.parametrize("name", ["amdgpu", "xe", "i915"])
-def test_a_bundle_of_its_host_opens_as_the_host_does(
-    host: Host, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
-    board, there = host(name), tmp_path_factory.mktemp("b")  # a socket's path has at most 107 bytes
-    (board.root / PCI[1:] / "unique_id").write_text("0123456789abcdef\n")
-    assert write_bundle(board.root, tmp_path / "bundle.tar.gz") > 10
-    with tarfile.open(tmp_path / "bundle.tar.gz") as bundle:
-        bundle.extractall(there, filter="data")
-    findings = [one.seen for one in examine(board.root)]
-    assert [one.seen for one in examine(there)] == [
-        seen.replace(str(board.root), str(there)) for seen in findings
-    ]
-    assert not list(there.rglob("unique_id"))
