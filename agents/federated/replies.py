@@ -12,7 +12,7 @@ from statistics import fmean
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from tuner.core import JOULES_PER_KWH, Context, Origin
+from tuner.core import JOULES_PER_KWH, LARGEST, Context, Origin
 
 log = logging.getLogger(__name__)
 
@@ -207,10 +207,10 @@ def _wrong(message: Message, shapes: Mapping[str, tuple[int, ...]], weight: str)
 
 
 def _length(value: object) -> int | None:
-    """Return the length of a list metric, 0 for a number; None if the metric is empty or not finite."""
+    """Return the length of a list metric, 0 for a number; None if the metric is empty or too large."""
     if isinstance(value, list):
-        return (len(value) or None) if all(math.isfinite(v) for v in value) else None
-    return 0 if isinstance(value, int | float) and math.isfinite(value) else None
+        return (len(value) or None) if all(abs(v) <= LARGEST for v in value) else None
+    return 0 if isinstance(value, int | float) and abs(value) <= LARGEST else None
 
 
 def _make_alike(messages: Sequence[Message]) -> None:

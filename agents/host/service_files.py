@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from agents.host.http.local_http import local_url
 from tuner.core import (
+    LARGEST,
     NUMBER,
     REPEATED,
     Better,
@@ -319,19 +320,19 @@ def number(printed: Printed, text: str, unit: str = "") -> float:
             f"the program printed no number {place}: {last_words(text)}",
             hint="correct the pattern in the file, or let the program print it"
             if printed.pattern
-            else f"let it print a JSON object with {printed.json!r} as its last line, "
-            "or give a pattern in a file (command:/PATH/FILE.toml)",
+            else f"let it print a JSON object with {printed.json!r}, at most {LARGEST:g}, as its last "
+            "line, or give a pattern in a file (command:/PATH/FILE.toml)",
         )
     return value
 
 
 def finite(raw: Any) -> float | None:  # noqa: ANN401  JSON, or a text
-    """Return a finite number; None for anything else, also for a boolean or an integer of 400 digits."""
+    """Return a number that can be reported; None for anything else, also for a boolean or 1e308."""
     try:
         value = math.nan if isinstance(raw, bool) or raw is None else float(raw)
     except (TypeError, ValueError, OverflowError):
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST else None
 
 
 def whole(match: re.Match[str], group: str | int, unit: str = "", later: str = "") -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
-from tuner.core import CounterStep, Estimate, MeasurementError, bucketed_quantile, demand
+from tuner.core import LARGEST, CounterStep, Estimate, MeasurementError, bucketed_quantile, demand
 from tuner.foreign_bodies import lines
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def counter(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> floa
         if any(samples.types.get(form) == "counter" for form in forms):
             return 0.0
         raise _missing(samples, "counter", name)
-    total = math.fsum(s.value for s in samples if s.name == called[0] and keep(s.labels))
+    total = sum(s.value for s in samples if s.name == called[0] and keep(s.labels))
     if not (math.isfinite(total) and total >= 0.0):
         raise MeasurementError(f"the counter {called[0]} is at {total:g}")
     return total
@@ -113,13 +113,13 @@ def gauge(samples: Samples, name: str, keep: Callable[[Labels], bool]) -> float:
     """Return the sum of the gauge with this exact name over the series whose labels pass `keep`.
 
     Raises:
-        MeasurementError: the text has no such series, or the sum is negative or not finite.
+        MeasurementError: the text has no such series, or the sum is negative, too large or no number.
     """
     values = [s.value for s in samples if s.name == name and keep(s.labels)]
     if not values:
         raise _missing(samples, "gauge", name)
-    total = math.fsum(values)
-    if not (math.isfinite(total) and total >= 0.0):
+    total = sum(values)
+    if not 0.0 <= total <= LARGEST:
         raise MeasurementError(f"the gauge {name} is at {total:g}")
     return total
 

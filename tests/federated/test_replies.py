@@ -60,7 +60,7 @@ def test_bytes_of_another_shape_than_they_claim_are_left_out(
     assert "shapes that were sent" in left_out(reply(broken, {"num-examples": 3}), caplog)
 
 
-@pytest.mark.parametrize("examples", [0, -1, float("nan"), float("inf"), [3]])
+@pytest.mark.parametrize("examples", [0, -1, float("nan"), float("inf"), 1e308, [3]])
 def test_a_reply_that_cannot_be_weighed_is_left_out(
     examples: float, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left
+from collections.abc import Callable
 
 import httpx2
 import pytest
@@ -173,6 +174,16 @@ sent_total 40
 
 def all_of(_: object) -> bool:
     return True
+
+
+@pytest.mark.parametrize("values", [("+Inf", "-Inf"), ("NaN", "1"), ("1e308", "1.7e308")])
+@pytest.mark.parametrize("read", [gauge, counter])
+def test_series_without_a_sum_are_refused(
+    values: tuple[str, str], read: Callable[..., float]
+) -> None:
+    text = "".join(f'x{{of="{n}"}} {value}\n' for n, value in enumerate(values))
+    with raised(MeasurementError, "x is at"):
+        read(parse(text, ["x"], "here"), "x", all_of)
 
 
 def test_a_gauge_beside_a_counter_of_its_name_is_the_gauge_alone() -> None:
