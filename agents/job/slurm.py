@@ -88,11 +88,13 @@ def job_of(environ: Mapping[str, str]) -> SlurmJob:
 def seen(job: SlurmJob) -> bool:
     """Return whether the job is visible on this node: a cgroup of version 2 or 1, or a step's socket.
 
-    True, too, where a folder vanished during the search: only a whole search shows an absence.
+    True, too, where a folder vanished during the search: only a whole search shows an absence. The cgroups
+    of Slurm 26.05 do not show the job's id, so any counts (slurm-job-exporter issue 66).
     """
     cgroups, spool = job.root / "sys/fs/cgroup", job.root / _spool(job).lstrip("/")
-    v2, v1 = f"system.slice/*slurmstepd.scope/job_{job.id}", f"*/slurm*/uid_{job.uid}/job_{job.id}"
-    shown = ((cgroups, v2), (cgroups, v1), (spool, f"*_{job.id}.*"))
+    v2, v1 = "system.slice/*slurmstepd.scope", f"*/slurm*/uid_{job.uid}/job_{job.id}"
+    groups = (f"{v2}/job_{job.id}", f"{v2}/s[0-9A-Z]*", v1)
+    shown = (*((cgroups, group) for group in groups), (spool, f"*_{job.id}.*"))
     try:
         return any(True for top, pattern in shown for _ in top.glob(pattern))
     except OSError:

@@ -21,11 +21,13 @@ LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 MANAGER = re.compile(r"user@\d+\.service")
 """The control group of a user's systemd instance; the user's units are below it."""
-CONTAINER = re.compile(r"([^/:]+:[^/:]+:)?[0-9a-f]{64}|job_\d+")
-"""The control group of a container (runc's `slice:prefix:name` where two cgroup drivers are mixed:
-kubernetes issue 106514), or of a job of Slurm, which has one for each step and task below it."""
-RUNTIMES = ("docker", "libpod", "lxc", "jobid")
-"""The parent of a container's or a PBS job's control group, unless systemd created the group."""
+CONTAINER = re.compile(
+    r"(docker|libpod|lxc(\.payload)?|jobid|htcondor|(.+_)?slurmstepd\.scope)/.+"
+    r"|.*/(([^/:]+:[^/:]+:)?[0-9a-f]{64}|job_\d+|lxc\.payload\..+)"
+)
+"""The control group of a container or a job, after its parent. runc names it `slice:prefix:name` where two
+cgroup drivers are mixed (kubernetes issue 106514), LXC since 3.1 `lxc.payload` (draios/sysdig issue 1344),
+Slurm 26.05 by another id of the job (slurm-job-exporter issue 66)."""
 HIERARCHIES = ("name=systemd", "memory", "pids", "devices", "")
 """The hierarchies in which container runtimes place a process: those of cgroup v1 by name, and v2 ("")."""
 LOGIN = re.compile(r"session-[^/]*\.scope|init\.scope")
@@ -222,7 +224,7 @@ def service_of(path: str) -> str:
     for number in range(len(parts), 0, -1):
         part, above = parts[number - 1], parts[number - 2] if number > 1 else ""
         unit = part.endswith((".service", ".scope")) and not MANAGER.fullmatch(part)
-        if (unit and not LOGIN.fullmatch(part)) or above in RUNTIMES or CONTAINER.fullmatch(part):
+        if (unit and not LOGIN.fullmatch(part)) or CONTAINER.fullmatch(f"{above}/{part}"):
             return "/" + "/".join(parts[:number])
     inside = {*parts} - {".."} and not any(
         p.endswith((".slice", ".service", ".scope")) for p in parts

@@ -240,7 +240,14 @@ def test_the_server_of_mps_belongs_to_no_workload(kernel: Kernel) -> None:
             "/system.slice/slurmstepd.scope/job_7",
         ),
         ("/slurm/uid_1000/job_7/step_batch/task_0", "/slurm/uid_1000/job_7"),
+        (
+            "/system.slice/n1_slurmstepd.scope/s5K1KKYAYG5D00/step_batch/user/task_0",
+            "/system.slice/n1_slurmstepd.scope/s5K1KKYAYG5D00",
+        ),
         ("/pbs_jobs.service/jobid/7.head", "/pbs_jobs.service/jobid/7.head"),
+        ("/system.slice/htcondor/condor_slot1_1@n1", "/system.slice/htcondor/condor_slot1_1@n1"),
+        ("/lxc.payload.llm/init.scope", "/lxc.payload.llm"),
+        ("/lxc.payload/llm/user.slice/user-0.slice/session-1.scope", "/lxc.payload/llm"),
         ("/../..", ""),
         ("/../../system.slice/llm.service", "/../../system.slice/llm.service"),
         *(

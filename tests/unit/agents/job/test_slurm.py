@@ -224,6 +224,7 @@ def test_a_whole_node_is_the_partitions_or_the_jobs_own_word(
     [
         "system.slice/slurmstepd.scope/job_12/step_batch",
         "system.slice/n1_slurmstepd.scope/job_12",
+        "system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_batch",
         "memory/slurm/uid_1000/job_12",
         "freezer/slurm_n1/uid_1000/job_12",
         "../../../spool/n1/n1_12.4294967291",
@@ -237,7 +238,7 @@ def test_a_job_that_is_on_the_node_is_seen(tmp_path: Path, folder: str) -> None:
     )
     top = tmp_path / "sys/fs/cgroup"
     top.mkdir(parents=True)
-    (top / folder.replace("12", "123")).mkdir(parents=True)
+    (top / folder.replace("12", "123").replace("/s5", "/system/5")).mkdir(parents=True)
     assert not seen(job)
     (top / folder).mkdir(parents=True)
     assert seen(job)
