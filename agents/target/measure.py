@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ from tuner.core import (
     TrialState,
     TuningError,
 )
+
+log = logging.getLogger(__name__)
 
 REDOS = 2
 """Number of times that a contaminated window is repeated within its trial."""
@@ -51,6 +54,8 @@ class Measurer(Observer):
                 window = self.window(setting, ask, check, rng, began)
                 if not window.spoilt:
                     return _outcome(window, ask, self.target.quantities)
+                if redo == 0:  # long before the trial ends
+                    log.warning("event=window_discarded trial=%s why=%r", name, window.spoilt)
                 if window.broke is not None or window.capped:
                     break
             reason = f"{window.spoilt}; {_in_words(window) or f'measured {REDOS + 1} times'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -41,6 +42,7 @@ from tuner.wire import (
     SettingView,
     StudyReport,
     StudyView,
+    TrialView,
 )
 
 PLAN_COLUMNS = ("load", "setting", "rests on", "against the limit", "saves")
@@ -97,6 +99,7 @@ def _measured_limits(row: PlanRowView, quantities: Quantities) -> Iterator[str]:
 ALWAYS = ("energy_j", "power_w", "cpu_time_ms", "latency_p99_ms", "throughput_per_s")
 """Metrics that are shown beside the requested ones, if they were measured."""
 MOST_FAILURES = 5
+FIGURE = re.compile(r"\d+(?:\.\d+)?")
 
 
 def about(main: StudyOutcome) -> str:
@@ -196,10 +199,16 @@ def account(main: StudyOutcome) -> Iterator[str]:
     yield f"          {broken(main.report.study)}"
     yield from _disturbed(main)
     baseline = main.report.study.baseline.setting
-    for trial in main.report.failures[:MOST_FAILURES]:
-        where, why = change(trial.setting, baseline), trial.reason or "no reason given"
-        yield f"          trial {trial.number} {trial.state} at {where}: {why}"
-    more = len(main.report.failures) - MOST_FAILURES
+    alike = dict[tuple[str, str], list[TrialView]]()
+    for trial in main.report.failures:
+        where = f"{trial.state} at {change(trial.setting, baseline)}"
+        alike.setdefault((where, FIGURE.sub("", trial.reason)), []).append(trial)
+    shown = list(alike.items())[:MOST_FAILURES]
+    for (where, _), trials in shown:
+        numbers = joined(str(trial.number) for trial in trials)
+        why = trials[-1].reason or "no reason given"
+        yield f"          trial{'s' * (len(trials) > 1)} {numbers} {where}: {why}"
+    more = len(main.report.failures) - sum(len(trials) for _, trials in shown)
     if more > 0:
         yield f"          and {more} more: `jouletune trial list {main.report.study.id}`"
     yield f"bill      {billed(main.report.bill, main.report.study)}"

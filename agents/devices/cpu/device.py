@@ -12,7 +12,7 @@ from agents.actuator_client.client import RemoteKnobs, actuator_socket, reached
 from agents.actuator_client.offered import Choose, kind_of, thinned
 from agents.devices.cpu.energy import find_energy
 from agents.devices.cpu.knobs import BOOST, KNOBS, POWER, UNCORE, ZONES
-from agents.host.machine import HostClock, model_name, text_of
+from agents.host.machine import HostClock, contained, model_name, text_of, virtual
 from agents.target.host_meter import Ceiling, HostMeter
 from agents.target.joules import in_background
 from agents.target.side import HOST_CPU, NothingToSet, Side
@@ -43,6 +43,18 @@ MOST_RUNGS = 12
 SETTLE_S = 0.5
 
 
+NO_CLOCKS = "the kernel offers no clock limits"
+
+
+def no_clocks(root: Path) -> str:
+    """Return the next step if no clock can be set."""
+    if virtual(root):
+        return "the host of a virtual machine controls its clocks"
+    if contained(root):
+        return "a container sees what its runtime shows: set clocks on the host"
+    return "enable a cpufreq driver in the kernel or in the BIOS"
+
+
 def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Side:
     """Open this host's CPU, with its /proc and /sys below `root`.
 
@@ -56,6 +68,9 @@ def open_cpu(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
     metrics = tuple(Metric(name, scope=Scope.MODULE) for name in ("energy_j", "power_w"))
     unmetered = {} if energy.open else {metric.name: energy.why_not for metric in metrics}
     remote, cannot = reached(actuator_socket(root), CPU, clock, KNOBS, worth_trying(root), ROLES)
+    if remote is None and (virtual(root) or contained(root)) and not any(root.glob(POLICIES)):
+        why = f"measured only: {NO_CLOCKS}; {no_clocks(root)}"  # no actuator can change that
+        cannot = dict.fromkeys(KNOBS, why)
     if remote:
         remote.caps.multiply(POWER, packages(root))
     return Side(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agents.actuator.kernel_text import numbers
 from agents.actuator.sysfs import POLICIES
-from agents.devices.cpu.device import THROTTLES, open_cpu
+from agents.devices.cpu.device import NO_CLOCKS, THROTTLES, no_clocks, open_cpu
 from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover
 from agents.host.machine import arm, contained, jetson, masked, text_of, virtual
@@ -44,15 +44,6 @@ def examine(root: Path) -> Iterator[Symptom]:
         yield from _heat(root)
 
 
-def no_clocks(root: Path) -> str:
-    """Return the next step if no clock can be set."""
-    if virtual(root):
-        return "the host of a virtual machine controls its clocks"
-    if contained(root):
-        return "a container sees what its runtime shows: set clocks on the host"
-    return "enable a cpufreq driver in the kernel or in the BIOS"
-
-
 def no_energy(root: Path) -> str:
     """Return the next step if no energy is measured."""
     if masked(root / POWERCAP):
@@ -81,8 +72,7 @@ def _knobs(root: Path) -> Iterator[Symptom]:
         yield Symptom(f"cpu: {KNOBS[0]}", False, error.message, no_clocks(root))
         return
     if not devices:
-        why = "the kernel offers no clock limits"
-        yield Symptom(f"cpu: {KNOBS[0]}", _failed(root), why, no_clocks(root))
+        yield Symptom(f"cpu: {KNOBS[0]}", _failed(root), NO_CLOCKS, no_clocks(root))
         return
     values = devices[0].read()
     for name, offered in devices[0].ranges().items():

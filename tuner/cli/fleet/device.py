@@ -13,7 +13,7 @@ import typer
 from tuner.cli.answers import Answer, Rows
 from tuner.cli.asking import Api, with_api
 from tuner.cli.options import DeviceId, Yes, confirm, user_name, whole
-from tuner.core import ConfigError, NotFound, PeriodSaving, Phase, Unreadable
+from tuner.core import ConfigError, NotFound, PeriodSaving, Phase, Unreadable, by_reason
 from tuner.moments import ago, moment, when
 from tuner.presentation.figures import change, joined
 from tuner.presentation.standing import confirmed, device_status, released, status, stopped
@@ -166,8 +166,8 @@ def _facts(view: DeviceView, study: StudyView | None) -> Iterator[tuple[str, str
     yield "metrics", joined(f"{metric.name} ({metric.origin})" for metric in about.metrics)
     if about.shared:
         yield "shared", about.shared
-    for name, why in sorted(about.cannot.items()):
-        yield "unavailable", f"{name}: {why}"
+    for names, why in by_reason(dict(sorted(about.cannot.items()))):
+        yield "unavailable", f"{names}: {why}"
 
 
 @with_api()

@@ -13,9 +13,10 @@ from agents.host.machine import Host
 from agents.main import device_ids
 from tuner.cli.run.display import Display
 from tuner.cli.run.jobs import CONTROL, draft, terms
-from tuner.cli.run.processes import AGENT, Stand, StartedEngine, stand
+from tuner.cli.run.processes import AGENT, Stand, StartedEngine, discarded, stand
 from tuner.cli.run.results import Result, StudyResult, outcome
 from tuner.cli.runfile import RunJob, RunRecord, forget_run, write_run
+from tuner.cli.study.report import ALLOW_OTHERS, OTHERS_USED
 from tuner.client import Client
 from tuner.core import (
     Conflict,
@@ -26,6 +27,7 @@ from tuner.core import (
     Phase,
     Safety,
     StoreError,
+    TrialState,
     TuningError,
     Value,
     setting_key,
@@ -133,6 +135,7 @@ class _Work:
     display: Display
     job: RunJob
     who: str
+    warned: bool = False
 
     @property
     def device(self) -> Device:
@@ -166,15 +169,19 @@ class _Work:
         """Return the result of a study once it is settled, and stop it: a run holds nothing."""
         write_run(self.state_dir, self.record)
         api = self.at_work.api
-        view = watched(api, study, title, self.display, self._refuse_stopped)
+        view = watched(api, study, title, self.display, self._check)
         _refuse_broken(api, view)
         ended = outcome(api, study, self.job, self.device)
         _stop(api, study, "the run has reported it")
         return ended
 
-    def _refuse_stopped(self, view: StudyView) -> None:
-        """Raise TuningError if a process ended, or if every device is stopped."""
+    def _check(self, view: StudyView) -> None:
+        """Say once that others use the machine. Raises TuningError: a process ended, or all is stopped."""
         self.at_work.check()
+        if not (self.warned or view.trials.get(TrialState.COMPLETED)):
+            self.warned = OTHERS_USED in (why := discarded(self.at_work.log))
+            if self.warned:
+                self.display.say(f"    {why}, and repeated; {ALLOW_OTHERS}")
         if view.stopped and view.phase not in SETTLED:
             raise TuningError(
                 "every device is stopped, so nothing can be tried",

@@ -41,13 +41,13 @@ class Lines:
             self._best[view.id] = best
             self.say(f"    {best}")
         if view.phase in RESTING:
-            self._enter(view.id, view.phase, f": {view.phase_why}")
+            self._enter(view.id, view.phase)
 
-    def _enter(self, study: str, phase: Phase, why: str = "") -> None:
+    def _enter(self, study: str, phase: Phase) -> None:
         """Print a phase unless it was the last one printed."""
         if self._phase.get(study) is not phase:
             self._phase[study] = phase
-            self.say(f"  {phase}{why}")
+            self.say(f"  {phase}")
 
     def say(self, text: str) -> None:
         """Print a line."""

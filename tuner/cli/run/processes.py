@@ -118,9 +118,10 @@ class Children:
 
 @dataclass(frozen=True)
 class Stand:
-    """A running tuner and agent, and the operator's API."""
+    """A running tuner and agent, the agent's log, and the operator's API."""
 
     api: Client
+    log: Path
     devices: Mapping[str, DeviceView]
     check: Callable[[], None]
 
@@ -169,7 +170,7 @@ def stand(
             _until(lambda: all_there(ids, api, begun, log), children, failing)
             registered = _registered(api, begun)
             devices = {spec: registered[id] for spec, id in zip(specs, ids, strict=True)}
-            yield Stand(api, devices, children.check)
+            yield Stand(api, log, devices, children.check)
     except LinkError:
         time.sleep(LOOK_S)  # a killed tuner closes its connections before it is gone
         children.check()
@@ -217,6 +218,16 @@ def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bo
             f"the agent cannot open {refused[1]}: {refused[2]}", hint=f"the agent's log is {log}"
         )
     return set(ids) <= set(_registered(api, since))
+
+
+def discarded(log: Path) -> str:
+    """Return why the agent discarded a window; empty if it discarded none."""
+    found = re.search(
+        r"event=window_discarded .*why=['\"](.*)['\"]$",
+        log.read_text("utf-8", "replace"),
+        re.MULTILINE,
+    )
+    return found[1] if found else ""
 
 
 def _registered(api: Client, since: datetime) -> Mapping[str, DeviceView]:

@@ -10,6 +10,7 @@ import pytest
 from agents.target.observe import JITTER, Ask
 from agents.target.target import Target
 from tests.fakes import FakeActuator, Rig, refused, steady
+from tuner.cli.run.processes import discarded
 from tuner.core import (
     NO_TABLE,
     Conflict,
@@ -231,12 +232,18 @@ def test_a_contaminated_window_is_measured_again(rig: Rig) -> None:
     assert rig.meter.opened == 4
 
 
-def test_windows_that_stay_contaminated_are_reported_so(rig: Rig) -> None:
+def test_windows_that_stay_contaminated_are_reported_so(
+    rig: Rig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "agent.log"
     rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 2.0 * (n - b)}
     outcome = attempt(rig, ask())
     assert outcome.state is TrialState.CONTAMINATED and outcome.measurement is not None
     assert "other processes used 50 % of the host's cores" in outcome.reason
     assert rig.meter.opened == 6
+    log.write_text(caplog.text)
+    assert caplog.text.count("window_discarded") == 1, "once a trial, after its first window"
+    assert outcome.reason == f"{discarded(log)}; measured 3 times", "a run says it at once"
 
 
 def test_a_window_without_an_item_because_of_others_is_contaminated(rig: Rig) -> None:

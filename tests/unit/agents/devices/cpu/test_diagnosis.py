@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from agents.devices.cpu.device import open_cpu
 from agents.devices.cpu.diagnosis import examine
 from agents.host.symptoms import Symptom
 from tests.boards.fixtures import Mount, boards, mount
@@ -102,6 +104,8 @@ def test_advice_is_for_the_kind_of_machine(kind: str, tmp_path: Path) -> None:
     assert ("intel_rapl_msr" in symptoms["cpu: energy"].cure) is (kind == "bare")
     guest = "guest" in kind or "container" in kind
     failed = None if guest else False
+    with closing(open_cpu("", seed=0, state_dir=None, root=tmp_path)) as side:
+        assert ("actuator" not in side.cannot["cpu.max_mhz"]) is guest
     assert [symptoms[f"cpu: {of}"].well for of in ("cpu.max_mhz", "permission to set")] == [
         failed
     ] * 2
