@@ -14,6 +14,8 @@ from tuner.core import InvalidInput, Knob, Part, Setting, Value
 
 GPU = re.compile(r"nvidia-(\d+|GPU-[0-9a-fA-F-]{36})")
 """A GPU's index or UUID in a device's id."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SERVICE = re.compile(r"[A-Za-z0-9._-]+")
 CPU_FILES = "/sys/devices/system/cpu"
 
 
@@ -176,8 +178,16 @@ def _unit(command: str) -> str:
 
 
 def _variable(knob: Knob) -> str:
-    """Return the environment variable that stands for a knob."""
-    return re.sub(r"\W", "_", knob.name).upper()
+    """Return the environment variable that stands for a knob. Raises InvalidInput: it cannot be one."""
+    return _legal(re.sub(r"\W", "_", knob.name).upper(), VARIABLE, "environment variable")
+
+
+def _legal(name: str, form: re.Pattern[str], what: str) -> str:
+    """Return a name. Raises InvalidInput: the program that reads the file would refuse it."""
+    if not form.fullmatch(name):
+        hint = "use --as json, or rename it: letters from A to Z, digits and _"
+        raise InvalidInput(f"no {what} can be named {name!r}", hint=hint)
+    return name
 
 
 def _text(value: Value) -> str:
@@ -200,7 +210,7 @@ def _variables(of: ReviewedSetting, *, compose: bool) -> Iterator[str]:
         values[_variable(knob)] = value.replace("$", "$$") if compose else value
     if compose:
         yield "services:"
-        yield f"  {json.dumps(of.workload)}:"
+        yield f"  {json.dumps(_legal(of.workload, SERVICE, 'service of Compose'))}:"
         yield "    environment:"
         yield from (f"      {json.dumps(name)}: {value}" for name, value in values.items())
     else:

@@ -165,6 +165,20 @@ def test_a_patch_means_the_value_itself(value: str) -> None:
     assert chart["env"][0]["value"] == value
 
 
+@pytest.mark.parametrize("form", [SettingForm.COMPOSE, SettingForm.HELM_VALUES])
+@pytest.mark.parametrize("name", ["2fast", "größe", "名"])
+def test_a_variable_that_no_environment_takes_is_refused_by_name(
+    name: str, form: SettingForm
+) -> None:
+    with pytest.raises(InvalidInput, match=repr(name.upper())):
+        setting_file(reviewed(replace(WORK[0], name=name)), form)
+
+
+def test_a_service_that_compose_refuses_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match="'my work'"):
+        setting_file(replace(reviewed(WORK[0]), workload="my work"), SettingForm.COMPOSE)
+
+
 def test_json_has_everything() -> None:
     written = json.loads(setting_file(reviewed(*GPU, *WORK, *OTHER), SettingForm.JSON))
     assert written["setting"]["max-batch.size"] == 8
