@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 
 from agents.target.escape import Escape, WaitingQueue
-from agents.target.observe import Ask, Check, MeasuredWindow, Observer, unbounded_tail
+from agents.target.observe import Ask, Check, MeasuredWindow, Observer, too_few, unbounded_tail
 from agents.target.target import Target
 from agents.target.window import TargetWindow
 from tuner.core import (
@@ -115,7 +115,7 @@ def _outcome(window: MeasuredWindow, ask: Ask, declared: Quantities) -> Outcome:
     open_ended = [name for name in ask.needed if unbounded_tail(name, estimates, declared)]
     if open_ended:
         n = min(estimates[name].n for name in open_ended)
-        reason = f"{n} requests in {window.measurement.seconds:.0f} s are too few to bound {open_ended[0]}"
+        reason = too_few(open_ended[0], n, window.measurement.seconds)
         return Outcome(state=TrialState.INCONCLUSIVE, measurement=window.measurement, reason=reason)
     return Outcome(state=TrialState.COMPLETED, measurement=window.measurement)
 

@@ -288,6 +288,11 @@ def unbounded_tail(name: str, estimates: Mapping[str, Estimate], declared: Quant
     return estimate is not None and tail and estimate.high == float("inf")
 
 
+def too_few(name: str, requests: int, seconds: float) -> str:
+    """Return that a window had too few requests to bound a tail latency."""
+    return f"{requests} requests in {seconds:.0f} s are too few to bound {name}"
+
+
 def _demand(
     ask: Ask, estimates: Mapping[str, Estimate], window: TargetWindow, declared: Quantities
 ) -> None:

@@ -17,7 +17,7 @@ import typer
 from agents.config import Attachment, filesystem_root
 from agents.host.machine import Host, HostClock, suspended_s
 from agents.main import open_target
-from agents.target.observe import MeasuredWindow, Observer
+from agents.target.observe import MeasuredWindow, Observer, too_few
 from agents.target.window import Usage
 from tuner import moments
 from tuner.cli.answers import Answer, Rows, with_json
@@ -25,6 +25,7 @@ from tuner.cli.asking import ApiAddress, place, reached
 from tuner.cli.options import LoadTrace, TokenFile, TunerUrl
 from tuner.cli.run.llm import usual_device
 from tuner.cli.run.observed import (
+    ObservedMetric,
     ObservedTarget,
     ObservedWindow,
     RefusedWindow,
@@ -42,7 +43,14 @@ from tuner.cli.run.targets import (
     TypedTarget,
     Workload,
 )
-from tuner.core import Conflict, InvalidInput, MeasurementError, TuningError, by_reason
+from tuner.core import (
+    Conflict,
+    InvalidInput,
+    MeasurementError,
+    TuningError,
+    by_reason,
+    quantity_of,
+)
 from tuner.presentation.figures import amount, duration, how_many, percent
 
 NO_STUDY = "no study of this board and workload holds a setting"
@@ -177,7 +185,7 @@ def lines(seen: ObservedTarget) -> Iterator[str | Rows]:
     rows = [
         (
             name,
-            amount(one.unit, one.value, one.stderr),
+            amount(one.unit, one.value, 0.0 if _unbounded(name, one) else one.stderr),
             one.origin,
             one.scope,
             one.source,
@@ -187,6 +195,9 @@ def lines(seen: ObservedTarget) -> Iterator[str | Rows]:
     ]
     columns = ("metric", "value ± stderr", "origin", "scope", "source", "judged by")
     yield Rows(columns, rows, "no metric was measured")
+    for name in (name for name, one in seen.metrics.items() if _unbounded(name, one)):
+        least = min((w.metrics[name].n, w.seconds) for w in seen.windows if name in w.metrics)
+        yield f"no bound  {too_few(name, *least)}; give a longer --window"
     yield from _circumstances(seen.windows)
     unjudged = {r: why for one in seen.metrics.values() for r, why in one.not_judged_by.items()}
     for names, why in by_reason(unjudged):
@@ -200,6 +211,11 @@ def lines(seen: ObservedTarget) -> Iterator[str | Rows]:
     for why in dict.fromkeys(one.why for one in seen.refused):
         count = sum(one.why == why for one in seen.refused)
         yield f"refused  {how_many(count, 'window')}: {why}"
+
+
+def _unbounded(name: str, metric: ObservedMetric) -> bool:
+    """Return whether a metric has no upper bound, so that its standard error would mislead."""
+    return metric.high is None and (metric.stderr > 0.0 or quantity_of(name).tail)
 
 
 def _circumstances(windows: Sequence[ObservedWindow]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from agents.target.observe import MeasuredWindow, Observer
 from agents.target.side import MeasuredSide
 from tests.fakes import Rig, steady
 from tests.unit.tuner.cli import worlds
+from tuner.cli.answers import Rows
 from tuner.cli.app import main
 from tuner.cli.asking import ApiAddress
 from tuner.cli.output import plain
@@ -89,6 +91,19 @@ def test_three_windows_are_pooled_and_nothing_is_set(bench: Bench) -> None:
     assert seen.windows[0].joules == pytest.approx(100.0 * seen.windows[0].seconds, rel=0.01)
     assert bench.rig.log == []
     assert bench.rig.meter.open == bench.rig.work_meter.open == 0
+
+
+@pytest.mark.parametrize("high", [math.inf, 90.0])
+def test_a_tail_of_too_few_requests_has_no_error_but_the_reason(bench: Bench, high: float) -> None:
+    tail = Estimate(80.0, 3.0, 94, 70.0, high)
+    shows = bench.rig.shows
+    bench.rig.shows = lambda began, now: {**shows(began, now), "latency_p99_ms": tail}
+    shown = lines(observation(bench.target, bench.windows()))
+    table = next(one for one in shown if isinstance(one, Rows))
+    value = next(row[1] for row in table.rows if row[0] == "latency_p99_ms")
+    reasons = [one for one in shown if isinstance(one, str) and one.startswith("no bound")]
+    assert ("±" in value) is bool(high == 90.0) is (reasons == [])
+    assert reasons == [] or "94 requests in 10 s are too few to bound latency_p99_ms" in reasons[0]
 
 
 def test_a_time_is_filled_with_windows_and_has_at_least_one(bench: Bench) -> None:
