@@ -157,18 +157,20 @@ class NvidiaKnobs:
         if self._optional(pynvml.nvmlDeviceGetVirtualizationMode) == VGPU:
             return dict.fromkeys(self.knobs, GUEST)
         newer = self._optional(pynvml.nvmlDeviceGetArchitecture) or UNKNOWN_ARCHITECTURE
-        no_sm, no_mem = (self._asked(pynvml.nvmlDeviceGetClock, kind, NOW)[1] for kind in (SM, MEM))
-        memory, no_memory = self._asked(pynvml.nvmlDeviceGetSupportedMemoryClocks)
+        no_sm, no_mem = (
+            self._queried(pynvml.nvmlDeviceGetClock, kind, NOW)[1] for kind in (SM, MEM)
+        )
+        memory, no_memory = self._queried(pynvml.nvmlDeviceGetSupportedMemoryClocks)
         one = ONE_CLOCK if memory and len(set(memory)) == 1 else ""
         if memory:
-            clocks, none = self._asked(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
+            clocks, none = self._queried(pynvml.nvmlDeviceGetSupportedGraphicsClocks, max(memory))
         else:
             least_state = (SM, pynvml.NVML_PSTATE_0)
-            ends, none = self._asked(pynvml.nvmlDeviceGetMinMaxClockOfPState, *least_state)
+            ends, none = self._queried(pynvml.nvmlDeviceGetMinMaxClockOfPState, *least_state)
             clocks = ends and range(ends[1], ends[0] - 1, -STEP_MHZ)
-        mw, no_limit = self._asked(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
-        unread = self._asked(pynvml.nvmlDeviceGetPowerManagementLimit)[1]
-        masks, no_profile = self._asked(profile_masks)
+        mw, no_limit = self._queried(pynvml.nvmlDeviceGetPowerManagementLimitConstraints)
+        unread = self._queried(pynvml.nvmlDeviceGetPowerManagementLimit)[1]
+        masks, no_profile = self._queried(profile_masks)
         return {
             CLOCK: none or NO_LOCK * (newer < VOLTA) or no_sm or clocks,
             MEMORY: no_memory or one or NO_LOCK * (newer < AMPERE) or no_mem or memory,
@@ -297,9 +299,9 @@ class NvidiaKnobs:
 
     def _optional(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Return the result, None if this GPU does not report it."""
-        return self._asked(function, *arguments)[0]
+        return self._queried(function, *arguments)[0]
 
-    def _asked(self, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
+    def _queried(self, function: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
         """Return the result, or None and the reason that this GPU does not report it."""
         try:
             return self._call(function, *arguments), ""
