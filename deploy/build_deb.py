@@ -127,7 +127,8 @@ def main() -> None:
         fcntl.flock(alone, fcntl.LOCK_EX)
         wheel = next(f for f in build(Path(temporary), given.version) if f.suffix == ".whl")
         before, files = filled(given.release)
-        root = KEPT / f"root-{os.getpid()}"
+        root = KEPT / "root"
+        clear(KEPT)
         try:
             # Links: nothing below changes a file where it is.
             subprocess.run(["cp", "-al", before, root], check=True)
@@ -135,7 +136,13 @@ def main() -> None:
             for package, names in with_program(root, wheel, files).items():
                 sys.stdout.write(f"{packed(made, package, names, given.folder)}\n")
         finally:
-            subprocess.run(["rm", "-rf", "--one-file-system", root], check=False)
+            clear(KEPT)
+
+
+def clear(kept: Path) -> None:
+    """Remove what a build makes and does not keep; a killed one has left it."""
+    left = [*kept.glob("root*"), *kept.glob("tmp*")]
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", *left], check=False)
 
 
 def environment(root: Path) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from build_deb import AGENT, PLACED, TUNER, locked, script_text
+from build_deb import AGENT, PLACED, TUNER, clear, locked, script_text
 
 from db import SCHEMA
 
@@ -34,6 +34,19 @@ def scripts(tmp_path: Path) -> list[str]:
         file.write_text(script_text(package, script, "1.2.3"))
         files.append(str(file))
     return files
+
+
+def test_what_a_killed_build_left_is_removed_and_what_is_kept_stays(tmp_path: Path) -> None:
+    for name in (
+        "root-4711/usr",
+        "root/tmp",
+        "tmpab12/DEBIAN",
+        "filled-bookworm-1",
+        "wheels-3.11-2",
+    ):
+        (tmp_path / name).mkdir(parents=True)
+    clear(tmp_path)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["filled-bookworm-1", "wheels-3.11-2"]
 
 
 def test_every_unit_configuration_and_rule_is_in_a_package() -> None:
