@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 ANSWER_S = 10.0
 ACCEPT = "text/plain;version=0.0.4, */*;q=0.1"
 """Without this header some programs (Quarkus, client_java) answer in OpenMetrics, with exemplars."""
-EXEMPLAR = re.compile(r" # \{.*$")
-TYPE = re.compile(r"^#[ \t]*TYPE[ \t]+(\S+)[ \t]+(\S+)\s*$", re.MULTILINE)
+EXEMPLAR = re.compile(r"(?<=[\w.]) # \{[^}]*\} [^\"]*$")
+TYPE = re.compile(r'^[ \t\ufeff]*#[ \t]*TYPE[ \t]+"?(\S+?)"?[ \t]+(\S+)\s*$', re.MULTILINE)
+NAME = re.compile(r'\{"([^"]*)"|[^{\s]*')
+"""The name at the beginning of a line; one with other characters is in quotes within the braces."""
 UNTYPED = ("untyped", "unknown")
 SUFFIXES = ("_bucket", "_count", "_sum", "_total", "")
 
@@ -56,13 +58,20 @@ def scrape(client: httpx2.Client, url: str, names: Collection[str]) -> Samples:
 def parse(text: str, names: Collection[str], where: str) -> Samples:
     """Return the samples of the named metrics in a text. Raises MeasurementError: it cannot be parsed."""
     sample_names = {name + suffix for name in names for suffix in SUFFIXES}
-    named = [EXEMPLAR.sub("", ln) for ln in lines(text) if _name(ln) in sample_names]
+    named = [EXEMPLAR.sub("", ln) for ln in _trimmed(text) if _name(ln) in sample_names]
     try:
         families = list(text_string_to_metric_families("\n".join([*named, ""])))
     except ValueError as error:
         raise MeasurementError(f"{where} is not Prometheus text: {error}") from None
-    types = dict(TYPE.findall(text))
-    return Samples((sample for family in families for sample in family.samples), types, where)
+    series: dict[tuple[str, frozenset[tuple[str, str]]], Sample] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        key = sample.name, frozenset(sample.labels.items())
+        if repr(series.setdefault(key, sample).value) != repr(sample.value):
+            raise MeasurementError(
+                f"{where} has {sample.name}{sample.labels or ''} twice, with different values",
+                hint="let one program or registry alone report it",
+            )
+    return Samples(series.values(), dict(TYPE.findall(text)), where)
 
 
 def declared(text: str, kind: str) -> list[str]:
@@ -79,7 +88,7 @@ def declared(text: str, kind: str) -> list[str]:
         for suffix in SUFFIXES
         if given not in UNTYPED
     }
-    names = dict.fromkeys(_name(line) for line in lines(text) if line[:1] not in ("", "#"))
+    names = dict.fromkeys(_name(line) for line in _trimmed(text) if line[:1] not in ("", "#"))
     shown = [name for name in names if name and name not in sample_names]
     if kind == "histogram":
         return typed + [n.removesuffix("_bucket") for n in shown if n.endswith("_bucket")]
@@ -204,6 +213,12 @@ def _edge(sample: Sample, name: str) -> float:
     return edge
 
 
+def _trimmed(text: str) -> Iterator[str]:
+    """Yield the lines of a text without blanks, or the mark of an editor, before them."""
+    return (line.lstrip(" \t\ufeff") for line in lines(text))
+
+
 def _name(line: str) -> str:
     """Return the metric's name at the beginning of a line."""
-    return re.split(r"[{\s]", line, maxsplit=1)[0]
+    found = NAME.match(line)
+    return found[1] or found[0] if found else ""

@@ -315,6 +315,11 @@ def bucketed_quantile(edges: Sequence[float], counts: Sequence[int], quantile: f
     n = sum(counts)
     if n == 0:
         raise MeasurementError("a quantile needs at least one sample")
+    if len(edges) == 1:
+        raise MeasurementError(
+            "a histogram has the bucket +Inf alone, so its quantiles are unknown",
+            hint="declare its buckets: a native histogram has none in Prometheus' text",
+        )
     floors = [0.0, *edges[:-1]]
     upto = list(accumulate(counts))
 

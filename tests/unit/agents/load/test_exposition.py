@@ -176,6 +176,33 @@ def all_of(_: object) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# TYPE q gauge\n  q 3\n",
+        '\ufeff# TYPE q gauge\nq{a="x # {y} z"} 3\n',
+        '# TYPE q gauge\nq{a="1"} 3 # {trace="5"} 0.5 1.7e9\nq{a="1"} 3\n',
+        '# TYPE "q" gauge\n{"q",a="1"} 3\n',
+    ],
+)
+def test_a_text_is_read_as_prometheus_reads_it(text: str) -> None:
+    assert gauge(parse(text, ["q"], "here"), "q", all_of) == 3.0
+    assert declared(text, "gauge") == ["q"]
+
+
+def test_a_name_in_quotes_may_have_other_characters() -> None:
+    text = '# TYPE "http.requests" counter\n{"http.requests"} 3\n{"http.requests",x="y"} 4\n'
+    samples = parse(text, ["http.requests"], "here")
+    assert counter(samples, "http.requests", all_of) == 7.0
+    assert declared(text, "counter") == ["http.requests"]
+
+
+@pytest.mark.parametrize("twice", ["sent_total 4", 'served_bucket{le="1"} 4'])
+def test_one_series_with_two_values_is_refused(twice: str) -> None:
+    with raised(MeasurementError, twice.partition(" ")[0].partition("{")[0], "twice"):
+        parse(f"{twice}\n{twice}5\n{twice}\n", ["sent", "served"], "here")
+
+
 @pytest.mark.parametrize("values", [("+Inf", "-Inf"), ("NaN", "1"), ("1e308", "1.7e308")])
 @pytest.mark.parametrize("read", [gauge, counter])
 def test_series_without_a_sum_are_refused(

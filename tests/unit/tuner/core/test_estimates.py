@@ -278,6 +278,7 @@ class TestBucketedQuantile:
             ((2.0, 1.0, math.inf), (1, 1, 1)),
             ((1.0, math.inf), (1,)),
             ((1.0, math.inf), (2, -1)),
+            ((math.inf,), (257,)),
         ],
     )
     def test_a_metric_that_is_not_a_histogram_is_refused(
