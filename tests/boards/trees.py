@@ -198,19 +198,20 @@ MODULE_RAILS = {"1-0040": [("VDD_IN", 1.0), ("VDD_CPU_GPU_CV", 0.6), ("VDD_SOC",
 ORIN_CPU = (345_600, 652_800, 960_000, 1_267_200, 1_574_400, 1_881_600, 2_201_600)
 ORIN_GPU = _hz((114.75, 204, 306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300.5))
 
+AGX_ORIN = JetsonLayout(
+    model="NVIDIA Jetson AGX Orin Developer Kit",
+    compatible="nvidia,p3737-0000+p3701-0000 nvidia,tegra234",
+    release="# R36 (release), REVISION: 4.0",
+    gpu="17000000.gpu",
+    gpu_hz=ORIN_GPU,
+    memory_hz=_hz((204, 665.6, 2133, 3199)),
+    cpu_khz=ORIN_CPU,
+    clusters=3,
+    cpus=12,
+    rails=AGX_ORIN_RAILS,
+)
 LAYOUTS: Mapping[str, JetsonLayout] = {
-    "orin": JetsonLayout(
-        model="NVIDIA Jetson AGX Orin Developer Kit",
-        compatible="nvidia,p3737-0000+p3701-0000 nvidia,tegra234",
-        release="# R36 (release), REVISION: 4.0",
-        gpu="17000000.gpu",
-        gpu_hz=ORIN_GPU,
-        memory_hz=_hz((204, 665.6, 2133, 3199)),
-        cpu_khz=ORIN_CPU,
-        clusters=3,
-        cpus=12,
-        rails=AGX_ORIN_RAILS,
-    ),
+    "orin": AGX_ORIN,
     "tx2": JetsonLayout(
         model="quill",
         compatible="nvidia,p2771-0000 nvidia,tegra186",
@@ -239,17 +240,11 @@ LAYOUTS: Mapping[str, JetsonLayout] = {
         cpus=6,
         rails=MODULE_RAILS,
     ),
-    "orin-jp5": JetsonLayout(
+    "orin-jp5": replace(
+        AGX_ORIN,
         model="Jetson AGX Orin",
-        compatible="nvidia,p3737-0000+p3701-0000 nvidia,tegra234",
         release="# R35 (release), REVISION: 4.1",
         gpu="17000000.ga10b",
-        gpu_hz=ORIN_GPU,
-        memory_hz=_hz((204, 665.6, 2133, 3199)),
-        cpu_khz=ORIN_CPU,
-        clusters=3,
-        cpus=12,
-        rails=AGX_ORIN_RAILS,
     ),
     "orin-nano": JetsonLayout(
         model="NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
