@@ -23,7 +23,8 @@ FINE = (500, 2_500)
 
 @dataclass
 class Gpu:
-    """A card's settings. `cap` is in µW, `mask` the allowed rows of `table`, `top` a ceiling in MHz.
+    """A card's settings. `cap` is in µW, `mask` the allowed rows of `table`, `top` a ceiling in MHz and
+    `boost` i915's second one, which a waiting program raises the clock to (intel-power-control 2).
 
     `loads` counts the loads of its driver, which move hwmon's number; `busy` is the error that all its
     files answer; `asleep` is ended by any read; `slept_ms` counts what it slept. `limits` is how
@@ -40,6 +41,7 @@ class Gpu:
     level: str = "auto"
     mask: frozenset[int] = frozenset()
     top: int = 0
+    boost: int = 0
     floor: int = 0
     loads: int = 1
     busy: int = 0
@@ -53,6 +55,7 @@ class Gpu:
 
     def __post_init__(self) -> None:
         self.cap, self.top = self.cap or self.default, self.top or self.table[-1]
+        self.boost = self.table[-1] if self.kind == "i915" else 0
         self.floor, self.mask = self.floor or self.table[0], frozenset(range(len(self.table)))
 
     def lose(self) -> None:
@@ -63,6 +66,7 @@ class Gpu:
 
     def _free(self) -> None:
         self.top, self.floor = self.table[-1], self.table[0]
+        self.boost = self.boost and self.top
 
     def load(self) -> None:
         """Reload its driver."""
@@ -82,7 +86,7 @@ class Gpu:
     def mhz(self) -> float:
         """The ceiling in force."""
         if self.kind != "amdgpu" or self.limits:
-            return self.top
+            return max(self.top, self.boost)
         rows = self.mask if self.level == "manual" else range(len(self.table))
         return self.table[max(rows)]
 
@@ -161,11 +165,11 @@ class Gpu:
             raise Refused
         self.mask = rows
 
-    def take_top(self, text: str) -> None:
+    def take_top(self, which: str, text: str) -> None:
         mhz = whole(text)
         if not max(self.table[0], self.floor) <= mhz <= self.table[-1]:
             raise Refused
-        self.top = round(round(mhz * 3 / 50) * 50 / 3)
+        setattr(self, which, round(round(mhz * 3 / 50) * 50 / 3))
 
     def rows(self, now_mhz: float, *, fine: bool) -> str:
         """Return the clock table. One without discrete levels has its two ends, and the present clock

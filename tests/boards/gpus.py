@@ -194,12 +194,14 @@ def intel(name: str, *, channel: int = 1, off: bool = False, metered: bool = Tru
             else ("tile0/gt0/freq0", "{}_freq")
         )
         made = {
-            of.format("max"): Node(lambda: gpu.top, gpu.take_top),
+            of.format("max"): Node(lambda: gpu.top, partial(gpu.take_top, "top")),
             of.format("min"): Node(lambda: gpu.floor, None, 0o444),
             of.format("act"): Node(now, None, 0o444),
             of.format("RPn" if kind == "i915" else "rpn"): fixed(300),
             of.format("RP0" if kind == "i915" else "rp0"): fixed(2_400),
         }
+        if kind == "i915":
+            made["rps_boost_freq_mhz"] = Node(lambda: gpu.boost, partial(gpu.take_top, "boost"))
         return {f"{folder}/{file}": node for file, node in made.items()}
 
     def sensors(machine: Machine) -> dict[str, Node]:

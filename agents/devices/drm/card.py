@@ -24,12 +24,13 @@ LIMIT, CLOCK = "gpu.power_limit_w", "gpu.clock_mhz"
 FILES: Mapping[str, tuple[str, str]] = {
     "amdgpu": ("hwmon/hwmon*/power1_cap", "pp_dpm_sclk"),
     "xe": ("hwmon/hwmon*/power[12]_max", "tile*/gt*/freq0/max_freq"),
-    "i915": ("hwmon/hwmon*/power1_max", "drm/card*/gt/gt0/rps_max_freq_mhz"),
+    "i915": ("hwmon/hwmon*/power1_max", "drm/card*/gt/gt0/rps_[mb]*[xt]_freq_mhz"),
 }
 """Kernel driver to the patterns of its power limit and of its clock ceilings."""
 VENDORS = {"amdgpu": "AMD GPU", "xe": "Intel GPU", "i915": "Intel GPU"}
 ENDS = {"max_freq": "rpn_freq rp0_freq min_freq"}
 ENDS["rps_max_freq_mhz"] = "rps_RPn_freq_mhz rps_RP0_freq_mhz rps_min_freq_mhz"
+ENDS["rps_boost_freq_mhz"] = ENDS["rps_max_freq_mhz"]  # in force above it while a program waits
 """Ceiling to the files of the least clock, the greatest clock and the lower limit in force."""
 NUMBERED = re.compile(r"\b(hwmon/hwmon|drm/card)\d+")
 UW, STEP_MHZ, DIGITS = 1_000_000, 50, 20
@@ -155,10 +156,10 @@ class Card:
         return {n: k for k in self.knobs for n in self._names(k)}
 
     def _names(self, knob: str) -> list[str]:
-        """Return the entries of a knob: one limit, or the ceiling of the first clock of each tile."""
+        """Return the entries of a knob: one limit, or the ceilings of the first clock of each tile."""
         listed = sorted(self.folder.glob(FILES[self.kind][knob == CLOCK]), reverse=True)
         names = [str(file.relative_to(self.folder)) for file in listed]
-        first = {name.split("/")[0] if knob == CLOCK else "": name for name in names}
+        first = {(Path(n).parts[0], Path(n).name) if knob == CLOCK else "": n for n in names}
         return sorted(NUMBERED.sub(r"\1*", name) for name in first.values())
 
     def _ends(self, name: str) -> list[int]:

@@ -63,7 +63,7 @@ SETTINGS = (
     "sys/class/hwmon/hwmon*/power[12]_max",
     "sys/class/drm/card*/device/power_dpm_force_performance_level",
     "sys/class/drm/card*/device/tile*/gt*/freq0/m??_freq",
-    "sys/class/drm/card*/gt/gt*/rps_m??_freq_mhz",
+    "sys/class/drm/card*/gt/gt*/rps_[mb]*_freq_mhz",
 )
 """The files that the product would set: they are read before and after."""
 SHOWN_BY: tuple[str, ...] = (
