@@ -31,8 +31,11 @@ log = logging.getLogger(__name__)
 
 FIRST_S, MOST_S = 5.0, 900.0
 """The wait after the first failure, doubled after each further one, and its maximum, in seconds."""
-GIVE_UP = timedelta(days=7)
-"""An older event is given up: otherwise a dead receiver would keep the log from being pruned."""
+GIVE_UP, LEAST_TRIES = timedelta(days=7), 20
+"""An older event is given up: otherwise a dead receiver would keep the log from being pruned.
+
+But only after so many failures in a row, in over an hour: a clock that is ahead must not drop events.
+"""
 PAGE = 100
 AGAIN_S = 5.0
 
@@ -161,10 +164,10 @@ class Courier:
 
     def _failed(self, state: Delivery, event: Event, why: str) -> float | None:
         """Store a failed attempt and return the seconds to wait; give up an event older than `GIVE_UP`."""
-        if self._now() - event.at >= GIVE_UP:
+        if self._now() - event.at >= GIVE_UP and state.attempts >= LEAST_TRIES:
             log.error("event=given_up destination=%s number=%d: %s", self._name, event.id, why)
-            done = Delivery(self._name, event.id, given_up=state.given_up + 1)
-            self._store.deliveries.put(done)
+            given_up = state.given_up + 1
+            self._store.deliveries.put(replace(state, event=event.id, given_up=given_up))
             return None
         if not state.attempts:
             log.warning(

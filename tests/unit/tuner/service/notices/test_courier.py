@@ -184,6 +184,19 @@ def test_an_event_refused_for_a_week_is_dropped_and_the_next_sent() -> None:
     assert state is not None and (state.given_up, state.attempts) == (1, 0)
 
 
+def test_a_clock_that_is_ahead_for_an_hour_drops_no_event() -> None:
+    desk = Desk()
+    desk.receiver.up = False
+    for n in range(3):
+        desk.note(str(n))
+    desk.time.step(GIVE_UP + timedelta(days=1))
+    desk.passes(3600.0)
+    desk.time.step(-GIVE_UP - timedelta(days=1))
+    desk.receiver.up = True
+    desk.passes(2.0 * MOST_S)
+    assert desk.receiver.taken == ["0", "1", "2"]
+
+
 def test_undelivered_events_are_not_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     maintenance = Maintenance(Loop(desk.store, lambda _: pytest.fail(), desk.time.now), keep_days=1)
