@@ -63,7 +63,9 @@ class Forwarder:
     """The ASGI application behind all routes that are not the proxy's own.
 
     A request whose server ends before the answer's first byte is sent again: no client has seen a
-    part of it. If a caller disconnects, its request ends at the server, too.
+    part of it. If the next server ends, too, the request may be the cause and is sent to no third:
+    RFC 9110, §9.2.2, advises against a retry of a retry; nginx sends no POST to a second server. If a
+    caller disconnects, its request ends at the server, too.
     """
 
     def __init__(self, control: EngineControl) -> None:
@@ -121,6 +123,7 @@ class Forwarder:
     ) -> bool:
         """Forward a request and its answer; return whether the answer was successful."""
         server: EngineServer | None = None
+        ended = set[EngineServer]()
         for attempt in range(ATTEMPTS):
             try:
                 server = await self._control.servers.acquire(
@@ -135,6 +138,10 @@ class Forwarder:
                     response = await server.client.send(_sent(server, request, body), stream=True)
                 except httpx2.HTTPError as error:
                     log.warning("event=unanswered path=%s why=%r", request.url.path, str(error))
+                    if not isinstance(error, httpx2.ConnectError):
+                        ended.add(server)
+                    if len(ended) > 1:
+                        break
                     self.repeated += 1
                     continue
                 try:
@@ -146,7 +153,9 @@ class Forwarder:
                     await response.aclose()
                 return response.is_success
         self.lost += 1
-        await _refuse(send, 502, "the engine did not answer; check that it is running")
+        why = "two engines ended while they had this request; it is sent to no other"
+        why = why if len(ended) > 1 else "the engine did not answer; check that it is running"
+        await _refuse(send, 502, why)
         return False
 
 
