@@ -1,6 +1,6 @@
-"""The federations of the bench: made tasks, clients and networks. Every third one judges only.
+"""The federations of the bench: made tasks, clients and networks. A third, and the later ones, judge only.
 
-Policies are chosen on the other two thirds. The numbers are ours; joules and seconds follow from the
+Policies are chosen on the rest. The numbers are ours; joules and seconds follow from the
 devices in `devices.toml`, or from classes of our own, whose powers are made up.
 """
 
@@ -83,9 +83,10 @@ FARM = {
     "tag": (0.3, 20.0, 1.5, 0.1),
 }
 SHOPS = {"till": (0.5, 300.0, 20.0, 4.0), "scanner": (0.5, 35.0, 2.5, 0.2)}
+CLINICS = {"server": (0.3, 800.0, 60.0, 8.0), "laptop": (0.7, 150.0, 14.0, 1.5)}
+SHIPS = {"bridge": (0.4, 350.0, 28.0, 3.0), "crew": (0.6, 70.0, 4.0, 0.4)}
 
-
-UNLIKE = ("cars and phones", "farm", "shops")
+UNLIKE = ("cars and phones", "farm", "shops", "clinics", "ships")
 
 
 def federations() -> dict[str, FederationSetup]:
@@ -113,18 +114,48 @@ def federations() -> dict[str, FederationSetup]:
         "waves, steps, by label": FederationSetup(waves, 0.1, devices(), 40, some, **STEPPED),
         "marks, steps": FederationSetup(marks, 0.5, devices(size=3.0), 30, some, **STEPPED),
     }
+    chosen_on = [title for number, title in enumerate(table) if number % 3 != 2]
+    table |= _later()
     grams = {
         "cars and phones": {"car": 300.0, "phone": 480.0},
         "farm": {"tractor": 700.0, "tablet": 100.0, "tag": 100.0},
         "waves, by label": {"high": 480.0, "mid": 250.0, "low": 60.0},
         "notes, compute-bound": {"high": 60.0, "mid": 250.0, "low": 480.0},
+        "posts, by label": {"high": 450.0, "mid": 200.0, "low": 80.0},
+        "scans, compute-bound": {"high": 80.0, "mid": 300.0, "low": 500.0},
+        "clinics": {"server": 500.0, "laptop": 150.0},
     }
     return {
         title: replace(
             setup,
-            judges=number % 3 == 2,
+            judges=title not in chosen_on,
             unlike=title in UNLIKE,
             g_per_kwh=grams.get(title, {}),
         )
-        for number, (title, setup) in enumerate(table.items())
+        for title, setup in table.items()
+    }
+
+
+def _later() -> dict[str, FederationSetup]:
+    """Return federations that were made once the policy was chosen: no choice was made on them."""
+    posts = MadeTask("posts", 1400, 14, 5, spread=1.3)
+    scans = MadeTask("scans", 1000, 12, 4, spread=1.5)
+    letters = MadeTask("letters", 1300, 18, 6, centres=3, spread=1.1)
+    calls = MadeTask("calls", 1100, 12, 5, centres=0, wrong=0.05)
+    signs = MadeTask("signs", 1500, 20, 7, spread=1.0)
+    turns = MadeTask("turns", 1600, 16, 6, centres=0)
+    files = MadeTask("files", 1200, 14, 4, centres=0)
+    logs = MadeTask("logs", 1300, 12, 5, centres=3, spread=1.2)
+    songs = MadeTask("songs", 1200, 16, 6)
+    clinics, ships = devices(flops=35.0, classes=CLINICS), devices(flops=20.0, classes=SHIPS)
+    return {
+        "letters, IID": FederationSetup(letters, None, devices(), 30, 24),
+        "posts, by label": FederationSetup(posts, 0.15, devices(), 45, 30),
+        "calls, few clients": FederationSetup(calls, 0.4, devices(), 40, 9),
+        "turns, many clients": FederationSetup(turns, 0.5, devices(size=0.5), 40, 70),
+        "signs, radio-bound": FederationSetup(signs, 0.2, devices(size=6.0), 40, 24),
+        "scans, compute-bound": FederationSetup(scans, 0.6, devices(flops=55.0), 40, 20),
+        "clinics": FederationSetup(files, 0.4, clinics, 40, 20),
+        "ships": FederationSetup(logs, None, ships, 30, 16),
+        "songs, few clients, IID": FederationSetup(songs, None, devices(size=3.0), 30, 8),
     }
