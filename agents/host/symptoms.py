@@ -27,8 +27,8 @@ RIVALS: Mapping[str, str] = MappingProxyType(
 )
 """Systemd units that may change the same clocks and power limits as we do, with their effect."""
 NO_RIGHT = (
-    'drivers = ["{0}"] and a grant in /etc/jouletune/actuator.toml (install.sh --{0}), then '
-    "systemctl enable --now jouletune-actuator"
+    'drivers = ["{0}"] and a grant in /etc/jouletune/actuator.toml (install.sh{1}), then '
+    "systemctl enable --now jouletune-actuator; your user in the group jouletune"
 )
 SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 
@@ -52,7 +52,8 @@ def rights(about: str, granted: Iterable[str], why: str, kind: str) -> Symptom:
     `kind` names the driver in actuator.toml, and the option of install.sh.
     """
     names = ", ".join(granted)
-    seen, cure = (f"the actuator grants {names}", "") if names else (why, NO_RIGHT.format(kind))
+    cure = "" if names else NO_RIGHT.format(kind, "" if kind == "nvidia" else f" --{kind}")
+    seen = f"the actuator grants {names}" if names else why
     return Symptom(f"{about}: permission to set", bool(names), seen, cure)
 
 

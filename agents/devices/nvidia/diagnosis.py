@@ -28,7 +28,7 @@ from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.machine import HostClock, contained, jetson, text_of
-from agents.host.symptoms import Symptom
+from agents.host.symptoms import Symptom, rights
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
 
@@ -101,7 +101,12 @@ def _one(
             yield Symptom(f"{name}: {knob}", True, offered)
         else:
             yield Symptom(f"{name}: {knob}", None, knobs.without[knob], without)
-    yield _rights(name, gpu, socket, clock)
+    remote, cannot = reached(socket, gpu, clock)
+    granted = [knob.name for knob in remote.space.knobs] if remote else []
+    if remote:
+        remote.close()
+    if granted or ranges:
+        yield rights(name, granted, cannot.get(next(iter(ranges), ""), ""), "nvidia")
     energy = GpuEnergy(gpu, Memory(None, knobs.uuid, gpu.driver()), clock, in_background)
     if energy.due and look(gpu).loaded:
         energy.judge()
@@ -113,21 +118,6 @@ def _one(
     yield _clock_lock(name, gpu, clock)
     if LIMIT in ranges:
         yield _power_limit(name, gpu)
-
-
-def _rights(name: str, gpu: Gpu, socket: Path, clock: Clock) -> Symptom:
-    """Return whether the actuator grants any knob of the GPU."""
-    about = f"{name}: permission to set"
-    remote, cannot = reached(socket, gpu, clock)
-    if remote is None:
-        cure = "systemctl enable --now jouletune-actuator; add your user to the group jouletune"
-        return Symptom(about, False, next(iter(cannot.values())), cure)
-    granted = [knob.name for knob in remote.space.knobs]
-    remote.close()
-    if not granted:
-        cure = f'grant knobs to match = "{gpu.uuid}" in /etc/jouletune/actuator.toml'
-        return Symptom(about, False, "the actuator is running and grants nothing", cure)
-    return Symptom(about, True, f"the actuator grants {', '.join(granted)}")
 
 
 def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:

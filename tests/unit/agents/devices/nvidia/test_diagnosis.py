@@ -29,7 +29,7 @@ def test_each_gpu_reports_its_knobs_its_meter_and_its_rights(
     assert not symptoms[f"nvidia:0: {MEMORY}"].well
     assert symptoms[f"nvidia:1: {MEMORY}"].well
     assert "energy counter" in symptoms["nvidia:1: energy"].seen
-    assert "jouletune-actuator" in symptoms["nvidia:0: permission to set"].cure
+    assert "install.sh)" in symptoms["nvidia:0: permission to set"].cure
     assert symptoms["nvidia:0: foreign clock lock"].well
     assert symptoms["nvidia:0: foreign power limit"].well
 
@@ -38,12 +38,14 @@ def test_a_jetson_is_pointed_to_its_own_device(nvml: FakeNvml, tmp_path: Path) -
     """NVML answers on Orin, and supports nothing (HazyResearch/intelligence-per-watt 40)."""
     (tree := tmp_path / "proc/device-tree").mkdir(parents=True)
     (tree / "compatible").write_text("nvidia,p3768\0nvidia,tegra234\0")
-    for call in ("Clock", "FieldValues", "PowerUsage", "TotalEnergyConsumption"):
+    limits = "PowerManagementLimitConstraints"
+    for call in ("Clock", "FieldValues", "PowerUsage", limits, "TotalEnergyConsumption"):
         nvml.refuse(f"nvmlDeviceGet{call}", pynvml.NVML_ERROR_NOT_SUPPORTED)
     symptoms = examined(nvml, tmp_path)
     for about in (CLOCK, MEMORY, "energy"):
         symptom = symptoms[f"nvidia:0: {about}"]
         assert symptom.well is None and "`jetson`" in symptom.cure
+    assert "nvidia:0: permission to set" not in symptoms  # there is none to grant
 
 
 def test_existing_power_profiles_are_named(nvml: FakeNvml, tmp_path: Path) -> None:
