@@ -80,9 +80,9 @@ def test_a_seed_that_no_fixed_setting_brings_to_the_target_does_not_count() -> N
     assert judgement.possible == 1 and judgement.by_seed == (1.0,) and not judgement.missed
 
 
-def test_a_third_of_the_federations_only_judges() -> None:
+def test_a_third_of_the_federations_or_more_only_judge() -> None:
     table = federations()
-    assert len(table) >= 12 and sum(one.judges for one in table.values()) == len(table) // 3
+    assert len(table) >= 12 and sum(one.judges for one in table.values()) >= len(table) // 3
 
 
 def test_a_recipe_that_is_not_there_is_refused() -> None:
