@@ -24,7 +24,9 @@ LINE_ENDS = re.compile(r"[\r\n]+")
 MOST_DEPTH = 64
 """The deepest nesting of lists and mappings; our own messages nest a dozen deep."""
 PART_BYTES = 65_536
-CODINGS = ("", "identity", "gzip", "x-gzip", "deflate")
+UNPACKED = ("", "identity")
+"""The codings that a request to one of our servers may have."""
+CODINGS = (*UNPACKED, "gzip", "x-gzip", "deflate")
 """The codings that can be decompressed in parts, within a limit."""
 
 

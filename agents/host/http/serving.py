@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tuner.core import ActuationError, Conflict, InvalidInput, TuningError
-from tuner.foreign_bodies import BodyLate, BodyRefused, parsed, received
+from tuner.foreign_bodies import UNPACKED, BodyLate, BodyRefused, parsed, received
 
 LOOPBACK = "127.0.0.1"
 END_S = 5
@@ -107,8 +107,11 @@ async def body_of(request: Request, longest: int = LONGEST_BODY) -> bytes:
     """Return a request's body.
 
     Raises:
-        HTTPException: the body is longer than `longest` bytes (413), or incomplete after 60 s (408).
+        HTTPException: the body is longer than `longest` bytes (413), incomplete after 60 s (408), or
+            packed (415).
     """
+    if request.headers.get("content-encoding", "").strip().lower() not in UNPACKED:
+        raise HTTPException(415, "the body is packed; send it without Content-Encoding")
     try:
         return await received(request.stream(), longest, BODY_S)
     except BodyLate as error:

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope
 
 from tuner.bounds import MOST_TEXT, Sizes, tightened
 from tuner.core import InvalidInput, TooLarge, TuningError
+from tuner.foreign_bodies import UNPACKED
 from tuner.wire import MOST_ORDER_BYTES, Message, check_protocol
 
 OPEN_PATHS = ("/v1/health", "/v1/ready", "/login")
@@ -125,6 +126,10 @@ class ThreadedRoute(BoundedRoute):
 
         async def handle(request: Request) -> Response:
             self._refuse_unknown(request)
+            coding = request.headers.get("content-encoding", "").strip().lower()
+            if coding not in UNPACKED:
+                hint = "send it as it is, without Content-Encoding"
+                raise InvalidInput(f"the body is packed as {ascii(coding)[:40]}", hint=hint)
             if model is None:
                 return await answer(request)
             wrapped = _Parsed(request.scope, request.receive)

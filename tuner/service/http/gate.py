@@ -296,7 +296,7 @@ class Gate:
     def _is_ours(self, authority: str) -> bool:
         """Return whether a Host or Origin names this tuner."""
         match = AUTHORITY.fullmatch(authority)
-        return match is not None and match[1].strip("[]").lower() in self._hosts
+        return match is not None and match[1].strip("[]").removesuffix(".").lower() in self._hosts
 
 
 def _is_browser(request: Request) -> bool:

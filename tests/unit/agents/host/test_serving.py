@@ -9,8 +9,13 @@ import subprocess
 import sys
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
-from agents.host.http.serving import listening, url_of
+from agents.host.http.serving import body_of, listening, url_of
 from tests.errors import raised
 from tuner.core import InvalidInput
 
@@ -66,3 +71,13 @@ def test_the_process_ends_with_status_0_at_a_signal(number: signal.Signals) -> N
         served.stdout.readline()
         served.send_signal(number)
         assert served.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize(("coding", "status"), [("gzip", 415), ("identity", 200)])
+def test_a_packed_body_is_refused(coding: str, status: int) -> None:
+    async def echo(request: Request) -> Response:
+        return Response(await body_of(request))
+
+    client = TestClient(Starlette(routes=[Route("/", echo, methods=["POST"])]))
+    answer = client.post("/", content=b"x", headers={"Content-Encoding": coding})
+    assert answer.status_code == status

@@ -445,6 +445,13 @@ def test_each_query_parameter_is_applied_or_refused_by_name(
     assert client.get("/v1/events?last=1&device=a").status_code == 200
 
 
+@pytest.mark.parametrize(("coding", "status"), [("gzip", 422), ("zstd", 422), ("Identity", 200)])
+def test_a_packed_body_is_refused_by_name(client: TestClient, coding: str, status: int) -> None:
+    answer = client.post("/v1/stop", json={"why": "x"}, headers={"Content-Encoding": coding})
+    assert answer.status_code == status
+    assert status == 200 or coding in answer.json()["message"]
+
+
 def test_a_page_with_a_query_out_of_bounds_is_a_page() -> None:
     with Site(worlds.operations()).signed_in() as browser:
         answer = browser.get("/studies?page=x")

@@ -73,7 +73,7 @@ def test_two_host_headers_or_none_are_refused(port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8790", "127.0.0.1:1", "[::1]:8790", "tuner-1.EXAMPLE"]
+    "host", ["localhost", "LOCALHOST.:8790", "127.0.0.1:1", "[::1]:8790", "tuner-1.EXAMPLE"]
 )
 def test_the_tuners_own_names_are_heard_and_still_need_the_token(port: int, host: str) -> None:
     assert status(port, "/v1/health", f"Host: {host}") == 200
