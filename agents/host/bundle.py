@@ -63,6 +63,7 @@ PATTERNS = (
             "p*_dpm_*",
             "pp_od_clk_voltage",
             "gpu_metrics",
+            "current_compute_partition",
             "hwmon/hwmon*/*",
             "drm/card*/gt/gt*/*",
             "tile*/gt*/freq0/*",

@@ -30,6 +30,7 @@ NO_RIGHT = (
     'drivers = ["{0}"] and a grant in /etc/jouletune/actuator.toml (install.sh{1}), then '
     "systemctl enable --now jouletune-actuator; your user in the group jouletune"
 )
+SHARED = "set energy_share in the study's terms, or run one workload on the GPU"
 SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice")
 
 

@@ -128,6 +128,7 @@ def amd(
     centre: bool = False,
     limits: str = "",
     product: str = "0x744c",
+    partition: str = "SPX",
 ) -> Board:
     """Return a host with an AMD GPU; `metrics` has gpu_metrics' revisions, `centre` is a card's class."""
     most = 345 if overdrive else 300
@@ -146,7 +147,8 @@ def amd(
                 gpu.shown_limits, gpu.take_limits, state=gpu.kept_limits
             )
         made["gpu_metrics"] = Node(lambda: blob(machine, *metrics), None, 0o444)
-        made |= {"class": fixed("0x120000")} if centre else {}
+        centres = {"class": "0x120000", "current_compute_partition": partition}
+        made |= {file: fixed(text) for file, text in centres.items() if centre}
         return made | {"device": fixed(product)}
 
     def sensors(machine: Machine) -> dict[str, Node]:
@@ -295,6 +297,7 @@ GPUS: Mapping[str, Callable[[], Board]] = {
         centre=True,
         limits="part",
         product="0x74a0",
+        partition="TPX",
     ),
     "amdgpu-apu": partial(amd, "amdgpu-apu", fine=True, capped=False, metrics=(2, 1), limits="apu"),
     "amdgpu-guest": partial(amd, "amdgpu-guest", fine=True, guest=True),

@@ -28,6 +28,9 @@ STRAYS = 1.05
 """A clock may exceed its ceiling by this factor, because it varies by a step. Ours."""
 APUS = ("0x74a0",)
 """Products of MI300A: an APU whose gpu_metrics have the format of a card."""
+TWO_DIES = ("0x7408", "0x740c")
+"""Products of MI250 and MI250X: the first of two devices has the power of both (codecarbon 1097)."""
+UNDIVIDED = ("", "SPX", "UNKNOWN")
 MOST_RUNGS = 12
 SETTLE_S = 1.0
 """AMD's average covers up to a second."""
@@ -69,6 +72,7 @@ def open_drm(rest: str, *, seed: int, state_dir: Path | None, root: Path) -> Sid
         settle_s=SETTLE_S,
         cannot={**cannot, **(remote.without if remote else {}), **unmetered},
         source=energy.source,
+        shared=shared_by(card.folder),
         energy_of=frozenset({card.uuid}) | (host if whole else set()),
         perhaps_of=host if whole is None else frozenset(),
     )
@@ -98,6 +102,15 @@ def integrated(card: Card) -> bool | None:
     if text_of(card.folder / "device").strip() in APUS:
         return True
     return {1: False, 2: True, 3: True}.get(metrics_format(card.folder))
+
+
+def shared_by(device: Path) -> str:
+    """Return why a GPU's joules are shared, for messages; empty if they are not."""
+    if text_of(device / "device").strip() in TWO_DIES:
+        return "the card's two dies have one sensor: the energy is that of both"
+    mode = text_of(device / "current_compute_partition").strip()
+    partitions = f"in partitions ({mode}): the energy is that of the whole board with all of them"
+    return "" if mode in UNDIVIDED else partitions
 
 
 def throttled(device: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from agents.devices.drm.card import Card
 from agents.devices.drm.device import open_drm
 from agents.devices.drm.knobs import discover
-from agents.host.symptoms import Symptom, rights
+from agents.host.symptoms import SHARED, Symptom, rights
 from tuner.core import TuningError
 
 NO_KNOB = "its kernel driver decides this; a newer kernel may offer more"
@@ -44,6 +44,8 @@ def _one(card: Card, root: Path) -> Iterator[Symptom]:
         granted = [knob.name for knob in side.space.knobs]
         if granted or ranges:
             yield rights(about, granted, side.cannot.get(next(iter(ranges), ""), ""), "drm")
+        if side.shared:
+            yield Symptom(f"{about}: sharing", False, side.shared, SHARED)
         if side.source:
             yield Symptom(f"{about}: energy", True, side.source)
         else:

@@ -28,7 +28,7 @@ from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.machine import HostClock, contained, jetson, text_of
-from agents.host.symptoms import Symptom, rights
+from agents.host.symptoms import SHARED, Symptom, rights
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
 
@@ -124,8 +124,7 @@ def _sharing(name: str, gpu: Gpu, root: Path) -> Symptom:
     """Return whether the GPU's energy is shared with other users."""
     about, shared = f"{name}: sharing", shared_by(gpu, root)
     if shared:
-        cure = "set energy_share in the study's terms, or run one workload on the GPU"
-        return Symptom(about, False, shared, cure)
+        return Symptom(about, False, shared, SHARED)
     inside = "; processes outside this container may be invisible" if contained(root) else ""
     return Symptom(about, True, f"not shared now{inside}")
 

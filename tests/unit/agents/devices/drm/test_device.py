@@ -124,6 +124,15 @@ def test_more_than_twice_the_greatest_limit_gives_no_figure(host: Host, name: st
         metered.joules.read()
 
 
+@pytest.mark.parametrize("name", ["amdgpu", "amdgpu-mi300"])
+def test_the_energy_of_two_dies_is_shared(host: Host, name: str) -> None:
+    """codecarbon 1097: the first of an MI250X's two devices shows the power of both."""
+    board = host(name)
+    assert not open_device(SPEC, seed=0, state_dir=None, root=board.root).shared
+    board.board.nodes[f"{PCI}/device"] = fixed("0x7408")
+    assert "both" in open_device(SPEC, seed=0, state_dir=None, root=board.root).shared
+
+
 def test_an_accumulator_of_all_ones_is_not_used(host: Host) -> None:
     """MangoHud 875: unused fields of gpu_metrics are all ones."""
     board = host("amdgpu-mi300")
@@ -206,6 +215,7 @@ def test_the_doctor_names_each_knob_or_why_there_is_none(host: Host, name: str) 
     assert {"gpu.power_limit_w", "gpu.clock_mhz", "energy", SPEC} <= found.keys()
     settable = any(found[knob].well for knob in ("gpu.power_limit_w", "gpu.clock_mhz"))
     assert ("permission to set" in found) is settable
+    assert ("sharing" in found) is (name == "amdgpu-mi300a")  # in partitions
     assert not settable or "install.sh --drm" in found["permission to set"].cure
     assert board.altered == {}
 
