@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from tuner.core import MeasurementError
 CHUNK = 1 << 20
 LONGEST = 1 << 16
 """The longest line in bytes; longer ones are cut off there."""
+PACKED = (".gz", ".xz", ".zst", ".bz2")
 REMEMBERED = 64
 """The number of bytes before the read position that are compared with those read earlier.
 
@@ -80,22 +82,38 @@ class LogFollower:
         self._path = path
         self._files: list[LogFile] = []
         self._open(at_end=True)
+        self._rotations = self._present()
 
     def lines(self) -> list[str]:
         """Return the lines completed since the last call, in order.
 
         Raises:
-            MeasurementError: the file cannot be read, or was truncated.
+            MeasurementError: the file cannot be read, was truncated, or was rotated more than once.
         """
         lines = [line for file in self._files for line in file.lines()]
         if self._open(at_end=False):
             lines += self._files[-1].lines()
+            before, self._rotations = self._rotations, self._present()
+            if self._rotations - before - {file.place for file in self._files}:
+                raise MeasurementError(
+                    f"{self._path} was rotated more than once since the last reading, so lines are lost",
+                    hint="measure again; rotate it less often",
+                )
         return lines
 
     def close(self) -> None:
         """Close the files."""
         while self._files:
             self._files.pop().close()
+
+    def _present(self) -> set[tuple[int, int]]:
+        """Return the places of the log and of its rotations that are not packed."""
+        found: set[tuple[int, int]] = set()
+        for path in self._path.parent.glob(f"{glob.escape(self._path.name)}*"):
+            with suppress(OSError):
+                status = path.stat()
+                found |= {(status.st_dev, status.st_ino)} if path.suffix not in PACKED else set()
+        return found
 
     def _open(self, *, at_end: bool) -> bool:
         """Open the file at the path, unless it is open already; return whether it was opened."""

@@ -64,6 +64,22 @@ def test_rotation_loses_nothing_on_either_side(follower: LogFollower, log: Path)
     assert follower.lines() == ["5"]
 
 
+def test_a_file_between_two_readings_is_missed_by_name(tmp_path: Path, log: Path) -> None:
+    put(tmp_path / "access.log.errors", "of the same program\n")
+    follower = LogFollower(log)
+    log.rename(tmp_path / "access.log.1")
+    put(tmp_path / "access.log.1.gz", "packed")
+    put(log, "2\n")
+    assert follower.lines() == ["2"]
+    for n in (2, 3):
+        put(log, f"{n}\n")
+        log.rename(tmp_path / f"access.log.{n}")
+        log.write_text("")
+    with raised(MeasurementError, log, "more than once"):
+        follower.lines()
+    follower.close()
+
+
 def test_a_log_that_appears_later_is_read_from_its_beginning(tmp_path: Path) -> None:
     follower = LogFollower(tmp_path / "later.log")
     assert follower.lines() == []
