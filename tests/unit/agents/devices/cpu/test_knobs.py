@@ -8,20 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.actuator.device import Peer
 from agents.actuator.driver import KnobDriver
-from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import RestoreJournal
 from agents.devices.cpu.knobs import discover
-from tests.actuation import Direct, actuator_of
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.servers import SERVERS
 from tests.contracts.drivers import FileDriverContract
-from tests.contracts.members import HandOf, MemberContract
+from tests.contracts.members import MemberContract
 from tuner.errors import ActuationError
 
 __all__ = ["boards", "mount"]
-ME = Peer(1, 1, 7)
 
 
 @pytest.mark.parametrize("name", sorted(SERVERS))
@@ -69,6 +64,11 @@ def test_a_policy_without_a_cpu_at_work_costs_the_others_no_knob(mount: Mount) -
 
 def test_a_machine_without_any_such_file_has_no_device(tmp_path: Path) -> None:
     assert discover(str(tmp_path)) == []
+
+
+def test_missing_boost_is_not_offered(mount: Mount) -> None:
+    (driver,) = discover(str(mount("arm").root))
+    assert "cpu.boost" in driver.knobs and "cpu.boost" not in driver.ranges()
 
 
 def test_a_jetson_is_left_to_its_own_driver(mount: Mount) -> None:
@@ -199,66 +199,3 @@ class TestUnkindServers:
         before = [int(zone.read_text()) for zone in zones]
         board.do(restart_counters=True)
         assert all(int(zone.read_text()) < was for zone, was in zip(zones, before, strict=True))
-
-
-def granting(driver: KnobDriver, folder: Path) -> Direct:
-    """Return an actuator of one device with all its values granted."""
-    ranges = driver.ranges().items()
-    grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in ranges}
-    config = ActuatorConfig(devices=(Granted(match="*", grant=grant),))
-    journal = RestoreJournal(folder / "journal")
-    made = actuator_of(config, lambda: HandOf(driver), journal, "boot", lambda: 0.0)
-    actuator = Direct(made)
-    actuator.replay()
-    return actuator
-
-
-class TestBoost:
-    @pytest.mark.parametrize(
-        ("name", "file", "texts"),
-        [
-            ("zen", "cpufreq/boost", "01"),
-            ("ryzen", "cpufreq/boost", "01"),
-            ("hybrid", "intel_pstate/no_turbo", "10"),
-        ],
-    )
-    def test_a_ceiling_is_unchanged_after_boost_is_set(
-        self, mount: Mount, name: str, file: str, texts: str, tmp_path: Path
-    ) -> None:
-        """Some kernels raise every ceiling to its maximum when boost is set (cpufreq_boost_set_sw)."""
-        board = mount(name)
-        (driver,) = discover(str(board.root))
-        clocks = [knob for knob in driver.ranges() if knob.startswith("cpu.max_mhz")]
-        held = {knob: driver.ranges()[knob][1] for knob in clocks}
-        actuator = granting(driver, tmp_path)
-        for knob, value in held.items():
-            driver.write(knob, value)  # an operator's
-        written = {file: text for file, text in board.altered.items() if "max_freq" in file}
-        for value, text in zip(("off", "on"), texts, strict=True):
-            actuator.acquire(ME, "cpu", 5.0)
-            actuator.apply(ME, "cpu", {"cpu.boost": value})
-            assert board.file(f"sys/devices/system/cpu/{file}").read_text() == f"{text}\n"
-            assert {f: t for f, t in board.altered.items() if "max_freq" in f} == written
-            actuator.release(ME, "cpu")
-        for knob in clocks:
-            driver.write(knob, None)
-        assert board.altered == {}
-
-    def test_with_boost_off_a_ceiling_above_the_nominal_clock_counts_as_requested(
-        self, mount: Mount, tmp_path: Path
-    ) -> None:
-        board = mount("ryzen")
-        (driver,) = discover(str(board.root))
-        actuator = granting(driver, tmp_path)
-        setting = {"cpu.boost": "off", "cpu.max_mhz": 5300}
-        actuator.hold(ME, "cpu", setting, 100.0)
-        assert actuator.read(ME, "cpu")["values"] | setting == actuator.read(ME, "cpu")["values"]
-        assert board.file(f"{POLICY0}/scaling_max_freq").read_text() == "4500000\n"
-        actuator.hold(ME, "cpu", {**setting, "cpu.boost": "on"}, 100.0)
-        assert board.file(f"{POLICY0}/scaling_max_freq").read_text() == "5300000\n"
-        actuator.release(ME, "cpu")
-        assert board.altered == {}
-
-    def test_missing_boost_is_not_offered(self, mount: Mount) -> None:
-        (driver,) = discover(str(mount("arm").root))
-        assert "cpu.boost" in driver.knobs and "cpu.boost" not in driver.ranges()

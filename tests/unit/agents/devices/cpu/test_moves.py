@@ -136,6 +136,45 @@ def test_a_cpu_that_comes_online_in_a_hold_is_held_and_goes_back_to_its_own(
     assert not ryzen.journalled
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "texts"),
+    [
+        ("zen", "cpufreq/boost", "01"),
+        ("ryzen", "cpufreq/boost", "01"),
+        ("hybrid", "intel_pstate/no_turbo", "10"),
+    ],
+)
+def test_a_ceiling_is_unchanged_after_boost_is_set(
+    host: Callable[[str], Host], name: str, file: str, texts: str
+) -> None:
+    """Some kernels raise every ceiling to its maximum when boost is set (cpufreq_boost_set_sw)."""
+    server = host(name)
+    (driver,) = discover(str(server.board.root))
+    held = {knob: words[1] for knob, words in driver.ranges().items() if knob.startswith(CLOCK)}
+    for knob, value in held.items():
+        driver.write(knob, value)  # an operator's
+    written = server.board.altered
+    for value, text in zip(("off", "on"), texts, strict=True):
+        server.trial({"cpu.boost": value})
+        assert server.board.file(f"sys/devices/system/cpu/{file}").read_text() == f"{text}\n"
+        assert {f: t for f, t in server.board.altered.items() if f in written} == written
+        server.actuator.release(ME, "cpu")
+    assert server.board.altered == written
+
+
+def test_with_boost_off_a_ceiling_above_the_nominal_clock_counts_as_requested(
+    host: Callable[[str], Host],
+) -> None:
+    ryzen = host("ryzen")
+    for boost, shown in (("off", "4500000\n"), ("on", "5300000\n")):
+        setting = {"cpu.boost": boost, CLOCK: 5300}
+        ryzen.hold(setting)
+        assert setting.items() <= ryzen.told()["values"].items()
+        assert ryzen.board.file(CEILING3).read_text() == shown
+    ryzen.actuator.release(ME, "cpu")
+    assert ryzen.board.altered == {}
+
+
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("first", ["on", "off"])
 def test_the_boost_of_a_policy_goes_back_after_that_of_all(
