@@ -6,7 +6,7 @@ thermald).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +45,13 @@ class Symptom:
     well: bool | None
     seen: str
     cure: str = ""
+
+
+def settable(about: str, values: Sequence[object], now: object = "") -> Symptom:
+    """Return a knob that can be set, with its values, and its value now if that is shown."""
+    span = f"{values[0]} to {values[-1]}, {len(values)} values"
+    words = ", ".join(map(str, values)) if isinstance(values[0], str) else span
+    return Symptom(about, True, f"{words}; now {now}" if now else words)
 
 
 def rights(about: str, granted: Iterable[str], why: str, kind: str) -> Symptom:

@@ -14,7 +14,7 @@ from agents.devices.cpu.device import NO_CLOCKS, THROTTLES, no_clocks, open_cpu
 from agents.devices.cpu.energy import POWERCAP
 from agents.devices.cpu.knobs import KNOBS, discover
 from agents.host.machine import arm, contained, jetson, masked, text_of, virtual
-from agents.host.symptoms import Symptom, rights
+from agents.host.symptoms import Symptom, rights, settable
 from agents.target.side import Side
 from tuner.core import TuningError
 
@@ -81,9 +81,7 @@ def _knobs(root: Path) -> Iterator[Symptom]:
                 f"cpu: {name}", False, "its files have no value that can be set", no_clocks(root)
             )
             continue
-        span = f"{offered[0]} to {offered[-1]}, {len(offered)} values"
-        words = ", ".join(map(str, offered)) if isinstance(offered[0], str) else span
-        yield Symptom(f"cpu: {name}", True, f"{words}; now {values[name]}")
+        yield settable(f"cpu: {name}", offered, values[name])
         if name.startswith(KNOBS[0]) and isinstance(values[name], str):
             yield Symptom(
                 f"cpu: {name}", False, "its policies have different limits",
@@ -116,11 +114,11 @@ def _failed(root: Path) -> bool | None:
     return None if virtual(root) or contained(root) else False
 
 
-def _rights(side: Side, settable: bool, root: Path) -> Symptom:
+def _rights(side: Side, some: bool, root: Path) -> Symptom:
     """Return whether the actuator grants any knob, if there is one to grant."""
     granted = [knob.name for knob in side.space.knobs]
     shown = rights("cpu", granted, side.cannot.get(KNOBS[0], ""), "cpu")
-    if granted or settable:
+    if granted or some:
         return shown
     if _failed(root) is None:
         return replace(shown, well=None, seen="there is no clock to set", cure="")

@@ -8,7 +8,7 @@ from pathlib import Path
 from agents.devices.drm.card import Card
 from agents.devices.drm.device import open_drm
 from agents.devices.drm.knobs import discover
-from agents.host.symptoms import SHARED, Symptom, rights
+from agents.host.symptoms import SHARED, Symptom, rights, settable
 from tuner.core import TuningError
 
 NO_KNOB = "its kernel driver decides this; a newer kernel may offer more"
@@ -36,9 +36,7 @@ def _one(card: Card, root: Path) -> Iterator[Symptom]:
     try:
         yield Symptom(about, True, f"{card.board}, driver {card.kind}")
         for knob, offered in ranges.items():
-            now = shown.get(knob) or "not shown"
-            text = f"{offered[0]} to {offered[-1]}, {len(offered)} values; now {now}"
-            yield Symptom(f"{about}: {knob}", True, text)
+            yield settable(f"{about}: {knob}", offered, shown.get(knob) or "not shown")
         for knob, why in without.items():
             yield Symptom(f"{about}: {knob}", None, why, NO_KNOB)
         granted = [knob.name for knob in side.space.knobs]

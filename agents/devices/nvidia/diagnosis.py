@@ -28,7 +28,7 @@ from agents.devices.nvidia.nvml import Gpu, listed
 from agents.devices.nvidia.remembered import Memory
 from agents.devices.nvidia.sharing import shared_by
 from agents.host.machine import HostClock, contained, jetson, text_of
-from agents.host.symptoms import SHARED, Symptom, rights
+from agents.host.symptoms import SHARED, Symptom, rights, settable
 from agents.target.joules import in_background
 from tuner.core import Clock, TuningError
 
@@ -93,12 +93,8 @@ def _one(
     ranges = knobs.ranges()
     without = JETSON if jetson(root) else NO_KNOB
     for knob in (CLOCK, MEMORY, LIMIT, PROFILE):
-        values = ranges.get(knob)
-        if values and isinstance(values[0], str):
-            yield Symptom(f"{name}: {knob}", True, " ".join(map(str, values)))
-        elif values:
-            offered = f"{values[0]} to {values[-1]}, {len(values)} values"
-            yield Symptom(f"{name}: {knob}", True, offered)
+        if values := ranges.get(knob):
+            yield settable(f"{name}: {knob}", values)
         else:
             yield Symptom(f"{name}: {knob}", None, knobs.without[knob], without)
     remote, cannot = reached(socket, gpu, clock)
