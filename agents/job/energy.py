@@ -18,7 +18,7 @@ def find_energy(uuid: str, driver: str, root: Path, clock: Clock) -> EnergySourc
     """Return the source of the energy of a device of the actuator. Raises TuningError."""
     kind = driver.partition(":")[0]
     if kind == "nvidia":
-        return EnergySource(partial(_counter, uuid, clock), "the GPU's own counter, all its users")
+        return EnergySource(partial(_counter, uuid, clock), "the GPU's own counter")
     if kind == "cpu":
         from agents.devices.cpu import energy as cpu
 
@@ -82,5 +82,5 @@ class JobEnergy:
         if self._refused or self._seconds < STEP_S or joules <= 0.0:
             return {"refused": self._refused or SHORT}
         error_j = round(joules / self._seconds * STEP_S, 3)
-        about = {"seconds": round(self._seconds, 3), "scope": self._source}
+        about = {"seconds": round(self._seconds, 3), "scope": f"{self._source}, all its users"}
         return {"energy_j": joules, "error_j": error_j, **about}

@@ -76,6 +76,7 @@ def test_a_cpu_has_the_joules_of_its_packages_and_their_memory(tmp_path: Path) -
     job.passes()
     report = job.energy.reported()
     assert (report["energy_j"], report["seconds"]) == (120.0, 2.0)
+    assert "all its users" in str(report["scope"])
 
 
 def test_a_cpu_without_a_moving_counter_has_no_joules(tmp_path: Path) -> None:
@@ -99,6 +100,6 @@ def test_another_gpu_is_metered_by_its_own_driver_or_not_at_all(tmp_path: Path) 
     for job in jobs:
         job.passes()
     drm, fake, gone = (job.energy.reported() for job in jobs)
-    assert drm["energy_j"] == 40.0
+    assert drm["energy_j"] == 40.0 and "all its users" in str(drm["scope"])
     assert "driver fake" in str(fake["refused"])
     assert "0000:99:00.0" in str(gone["refused"])
