@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from agents.tuner_link.credentials import Credentials
 from agents.tuner_link.spool import Report, Spool
 from tuner import http_clients
+from tuner.bounds import redacted
 from tuner.core import (
     Conflict,
     Device,
@@ -105,7 +106,7 @@ class TunerClient:
     """
 
     def __init__(self, http: httpx2.Client, credentials: Credentials, spool: Spool) -> None:
-        self._http = http
+        self._http, self._shown = http, redacted(str(http.base_url))
         self._credentials = credentials
         self.spool = spool
         """The queue of unsent reports."""
@@ -214,7 +215,7 @@ class TunerClient:
                     method, path, content=content, headers=headers, timeout=timeout_s
                 )
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                why = f"cannot reach the tuner at {self._http.base_url}"
+                why = f"cannot reach the tuner at {self._shown}"
                 raise LinkError(
                     f"{why}: {error or type(error).__name__}",
                     hint="check that it is running, and check the address",
@@ -242,7 +243,7 @@ class TunerClient:
             return schema.validate_json(response.content)
         except ValidationError as error:
             raise LinkError(
-                f"the response of {self._http.base_url} to {response.request.url.path} is not the "
+                f"the response of {self._shown} to {response.request.url.path} is not the "
                 f"tuner's: {first_fault(error)}",
                 hint="check that it is a jouletune tuner of this release",
             ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from pydantic import PrivateAttr
 
 from db.history import HistoryQuestion
 from tuner import http_clients
+from tuner.bounds import redacted
 from tuner.client import calls
 from tuner.client.calls import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
@@ -64,20 +66,22 @@ class AsyncClient(AsyncVerbs["AsyncStudy"]):
         transport: httpx2.AsyncBaseTransport | None = None,
         tls: ClientTls = SYSTEM,
     ) -> None:
-        """Open a client without a request to the tuner. Raises ConfigError: the URL is not valid."""
-        self._url = url.rstrip("/")
+        """Open a client without a request to the tuner. Raises ConfigError: URL or token is not valid."""
+        self._url = redacted(url.rstrip("/"))
+        if not re.fullmatch("[!-~]*", token):
+            raise ConfigError("the token is not one word of ASCII", hint="copy it again")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             self._http = http_clients.async_client(
                 calls.MOST_ANSWER_BYTES,
                 inner=transport,
-                base_url=self._url,
+                base_url=url.rstrip("/"),
                 headers=headers,
                 timeout=calls.TIMEOUT_S,
                 verify=tls.context(),
             )
         except httpx2.InvalidURL as error:
-            raise ConfigError(f"{url!r} is not a URL: {error}", hint="check it") from None
+            raise ConfigError(f"{self._url!r} is not a URL: {error}", hint="check it") from None
 
     async def __aenter__(self) -> Self:
         return self

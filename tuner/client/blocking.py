@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from pydantic import PrivateAttr
 
 from db.history import HistoryQuestion
 from tuner import http_clients
+from tuner.bounds import redacted
 from tuner.client import calls
 from tuner.client.calls import SILENT_S, STREAM, Place, Reader
 from tuner.client.history import History, Narrowing
@@ -63,20 +65,22 @@ class Client(Verbs["RemoteStudy"]):
         transport: httpx2.BaseTransport | None = None,
         tls: ClientTls = SYSTEM,
     ) -> None:
-        """Open a client without a request to the tuner. Raises ConfigError: the URL is not valid."""
-        self._url = url.rstrip("/")
+        """Open a client without a request to the tuner. Raises ConfigError: URL or token is not valid."""
+        self._url = redacted(url.rstrip("/"))
+        if not re.fullmatch("[!-~]*", token):
+            raise ConfigError("the token is not one word of ASCII", hint="copy it again")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
             self._http = http_clients.client(
                 calls.MOST_ANSWER_BYTES,
                 inner=transport,
-                base_url=self._url,
+                base_url=url.rstrip("/"),
                 headers=headers,
                 timeout=calls.TIMEOUT_S,
                 verify=tls.context(),
             )
         except httpx2.InvalidURL as error:
-            raise ConfigError(f"{url!r} is not a URL: {error}", hint="check it") from None
+            raise ConfigError(f"{self._url!r} is not a URL: {error}", hint="check it") from None
 
     def __enter__(self) -> Self:
         return self

@@ -291,3 +291,18 @@ def test_a_token_that_no_header_can_have_is_refused_and_not_shown(
     with raised(ConfigError, "token", "not one word") as refused:
         read_token(tmp_path / "token")
     assert text not in str(refused.value)
+    with raised(ConfigError, "token", "not one word") as refused:
+        Client(URL, text)
+    assert text not in str(refused.value)
+
+
+def test_no_error_shows_the_password_of_a_url() -> None:
+    secret = "http://ann:s3cret@tuner.test"
+    for transport in (refusing, lambda _: httpx2.Response(200), lambda _: httpx2.Response(500)):
+        with Client(secret, TOKEN, httpx2.MockTransport(transport)) as api:
+            with raised(LinkError, "@tuner.test") as refused:
+                api.studies()
+            assert "s3cret" not in str(refused.value)
+    with raised(ConfigError, "not a URL") as malformed:
+        Client(f"{secret}:x", TOKEN)
+    assert "s3cret" not in str(malformed.value)
