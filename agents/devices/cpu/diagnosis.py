@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from agents.actuator.kernel_text import numbers
@@ -39,7 +38,9 @@ def examine(root: Path) -> Iterator[Symptom]:
         yield Symptom("cpu", True, f"{side.board}, {_driver(root)}")
         knobs = list(_knobs(root))
         yield from knobs
-        yield _rights(side, any(knob.well for knob in knobs), root)
+        granted = [knob.name for knob in side.space.knobs]
+        if granted or any(knob.well for knob in knobs):
+            yield rights("cpu", granted, side.cannot.get(KNOBS[0], ""), "cpu")
         yield _energy(side, root)
         yield from _heat(root)
 
@@ -112,17 +113,6 @@ def _energy(side: Side, root: Path) -> Symptom:
 def _failed(root: Path) -> bool | None:
     """Return the result for a missing clock or counter: False, None in a virtual machine or container."""
     return None if virtual(root) or contained(root) else False
-
-
-def _rights(side: Side, some: bool, root: Path) -> Symptom:
-    """Return whether the actuator grants any knob, if there is one to grant."""
-    granted = [knob.name for knob in side.space.knobs]
-    shown = rights("cpu", granted, side.cannot.get(KNOBS[0], ""), "cpu")
-    if granted or some:
-        return shown
-    if _failed(root) is None:
-        return replace(shown, well=None, seen="there is no clock to set", cure="")
-    return replace(shown, cure=no_clocks(root))
 
 
 def _heat(root: Path) -> Iterator[Symptom]:
