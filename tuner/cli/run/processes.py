@@ -208,12 +208,7 @@ def last_error(log: Path) -> str:
 
 def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError: one could not be opened."""
-    refused = re.search(
-        r"event=not_opened device=(\S+) why=['\"](.*)['\"]$",
-        log.read_text("utf-8", "replace"),
-        re.MULTILINE,
-    )
-    if refused:  # an agent retries; a run does not
+    if refused := _logged("not_opened device", log):  # an agent retries; a run does not
         raise ActuationError(
             f"the agent cannot open {refused[1]}: {refused[2]}", hint=f"the agent's log is {log}"
         )
@@ -222,12 +217,14 @@ def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bo
 
 def discarded(log: Path) -> str:
     """Return why the agent discarded a window; empty if it discarded none."""
-    found = re.search(
-        r"event=window_discarded .*why=['\"](.*)['\"]$",
-        log.read_text("utf-8", "replace"),
-        re.MULTILINE,
-    )
-    return found[1] if found else ""
+    found = _logged("window_discarded trial", log)
+    return found[2] if found else ""
+
+
+def _logged(event: str, log: Path) -> re.Match[str] | None:
+    """Return the first record of an event: what it is about, and why."""
+    record = rf"event={event}=(.*?) why=['\"](.*)['\"]$"
+    return re.search(record, log.read_text("utf-8", "replace"), re.MULTILINE)
 
 
 def _registered(api: Client, since: datetime) -> Mapping[str, DeviceView]:
