@@ -108,12 +108,12 @@ class LogFollower:
 
     def _present(self) -> set[tuple[int, int]]:
         """Return the places of the log and of its rotations that are not packed."""
-        found: set[tuple[int, int]] = set()
+        present: set[tuple[int, int]] = set()
         for path in self._path.parent.glob(f"{glob.escape(self._path.name)}*"):
             with suppress(OSError):
                 status = path.stat()
-                found |= {(status.st_dev, status.st_ino)} if path.suffix not in PACKED else set()
-        return found
+                present |= {(status.st_dev, status.st_ino)} if path.suffix not in PACKED else set()
+        return present
 
     def _open(self, *, at_end: bool) -> bool:
         """Open the file at the path, unless it is open already; return whether it was opened."""

@@ -220,5 +220,5 @@ def _trimmed(text: str) -> Iterator[str]:
 
 def _name(line: str) -> str:
     """Return the metric's name at the beginning of a line."""
-    found = NAME.match(line)
-    return found[1] or found[0] if found else ""
+    match = NAME.match(line)
+    return match[1] or match[0] if match else ""

@@ -262,12 +262,12 @@ def stream_error(answer: bytes) -> str:
             kind = text.strip()
         if key not in (b"data", b"error") and line[:1] != b"{":
             continue
-        said: Any = (line if line[:1] == b"{" else text).decode(errors="replace").strip()
+        event: Any = (line if line[:1] == b"{" else text).decode(errors="replace").strip()
         with suppress(ValueError):
-            said = parsed(said)
-        fields = said if isinstance(said, dict) else {}
+            event = parsed(event)
+        fields = event if isinstance(event, dict) else {}
         wholly = b"error" in (kind, key) or "error" in (fields.get("object"), fields.get("type"))
-        failed = fields.get("error") or (said if wholly else None)
+        failed = fields.get("error") or (event if wholly else None)
         if failed:
             why = failed.get("message", failed) if isinstance(failed, dict) else failed
             return f"{FAILED_STREAM}: {str(why)[:200]}"

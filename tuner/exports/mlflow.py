@@ -288,7 +288,7 @@ def circumstances(trial: TrialView) -> dict[str, str]:
 
 def key(name: str) -> str:
     """Return a name of ours as MLflow accepts it: another character is `_` and its code, `a_5B0_5D`."""
-    safe = REFUSED.sub(lambda found: f"_{ord(found[0]):X}", name)
+    safe = REFUSED.sub(lambda match: f"_{ord(match[0]):X}", name)
     as_path = safe != "." and not safe.startswith(("/", "..")) and normpath(safe) == safe
     return (safe if as_path else re.sub("[./]", "_", safe))[:LONGEST_KEY]
 
