@@ -217,8 +217,8 @@ def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bo
 
 def discarded(log: Path) -> str:
     """Return why the agent discarded a window; empty if it discarded none."""
-    found = _logged("window_discarded trial", log)
-    return found[2] if found else ""
+    match = _logged("window_discarded trial", log)
+    return match[2] if match else ""
 
 
 def _logged(event: str, log: Path) -> re.Match[str] | None:
