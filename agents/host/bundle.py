@@ -64,6 +64,7 @@ PATTERNS = (
             "pp_od_clk_voltage",
             "gpu_metrics",
             "current_compute_partition",
+            "sriov_numvfs",
             "hwmon/hwmon*/*",
             "drm/card*/gt/gt*/*",
             "tile*/gt*/freq0/*",

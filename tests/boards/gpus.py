@@ -68,6 +68,7 @@ def host(
         "vendor": fixed("0x1002" if gpu.kind == "amdgpu" else "0x8086"),
         "device": fixed("0xe20b"),
         "class": fixed("0x030000"),
+        "sriov_numvfs": fixed("0"),
         "power/runtime_suspended_time": Node(lambda: gpu.slept_ms, None, 0o444),
         f"drm/card{number}/dev": fixed("226:1"),
         **files(machine),

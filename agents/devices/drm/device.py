@@ -30,7 +30,7 @@ APUS = ("0x74a0",)
 """Products of MI300A: an APU whose gpu_metrics have the format of a card."""
 TWO_DIES = ("0x7408", "0x740c")
 """Products of MI250 and MI250X: the first of two devices has the power of both (codecarbon 1097)."""
-UNDIVIDED = ("", "SPX", "UNKNOWN")
+UNDIVIDED = (": ", ": SPX", ": UNKNOWN", ": 0")
 MOST_RUNGS = 12
 SETTLE_S = 1.0
 """AMD's average covers up to a second."""
@@ -108,9 +108,10 @@ def shared_by(device: Path) -> str:
     """Return why a GPU's joules are shared, for messages; empty if they are not."""
     if text_of(device / "device").strip() in TWO_DIES:
         return "the card's two dies have one sensor: the energy is that of both"
-    mode = text_of(device / "current_compute_partition").strip()
-    partitions = f"in partitions ({mode}): the energy is that of the whole board with all of them"
-    return "" if mode in UNDIVIDED else partitions
+    names = {"current_compute_partition": "partitions", "sriov_numvfs": "virtual functions"}
+    parts = (f"{what}: {text_of(device / file).strip()}" for file, what in names.items())
+    cut = "; ".join(part for part in parts if not part.endswith(UNDIVIDED))
+    return f"the energy is that of the whole board ({cut})" if cut else ""
 
 
 def throttled(device: Path) -> bool:

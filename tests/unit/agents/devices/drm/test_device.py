@@ -124,13 +124,18 @@ def test_more_than_twice_the_greatest_limit_gives_no_figure(host: Host, name: st
         metered.joules.read()
 
 
-@pytest.mark.parametrize("name", ["amdgpu", "amdgpu-mi300"])
-def test_the_energy_of_two_dies_is_shared(host: Host, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "file", "text", "why"),
+    [("amdgpu", "device", "0x7408", "both"), ("xe", "sriov_numvfs", "2", "virtual functions: 2")],
+)
+def test_the_energy_of_two_dies_and_of_guests_is_shared(
+    host: Host, name: str, file: str, text: str, why: str
+) -> None:
     """codecarbon 1097: the first of an MI250X's two devices shows the power of both."""
     board = host(name)
     assert not open_device(SPEC, seed=0, state_dir=None, root=board.root).shared
-    board.board.nodes[f"{PCI}/device"] = fixed("0x7408")
-    assert "both" in open_device(SPEC, seed=0, state_dir=None, root=board.root).shared
+    board.board.nodes[f"{PCI}/{file}"] = fixed(text)
+    assert why in open_device(SPEC, seed=0, state_dir=None, root=board.root).shared
 
 
 def test_an_accumulator_of_all_ones_is_not_used(host: Host) -> None:
