@@ -125,7 +125,7 @@ def test_it_tunes_and_confirms_as_any_study_and_then_waits_with_its_device_relea
 
 def test_a_proposal_waits_for_every_device_and_for_approval_without_a_limit(world: World) -> None:
     trials = proposed(world, "a", "b")
-    world.wait(86400.0)
+    world.wait(7200.0)
     world.loop = world.restarted()
     for name in ("a", "b"):
         assert isinstance(world.ask(name, agent="host/2"), Release)

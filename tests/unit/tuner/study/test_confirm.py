@@ -301,7 +301,7 @@ def share_won(gains: Sequence[float], told: float = 1.0) -> float:
 
 def test_a_setting_without_a_gain_is_rarely_confirmed_over_all_looks() -> None:
     """Also where windows report half of their true error; else it is confirmed less often still."""
-    assert share_won([0.0] * 20_000, told=0.5) <= 0.025
+    assert share_won([0.0] * 8_000, told=0.5) <= 0.025
 
 
 def test_a_setting_that_is_worse_is_hardly_ever_confirmed() -> None:
