@@ -207,6 +207,7 @@ def account(main: StudyOutcome) -> Iterator[str]:
     for (where, _), trials in shown:
         numbers = joined(str(trial.number) for trial in trials)
         why = trials[-1].reason or "no reason given"
+        why = "see above" if not main.won and why in main.why else why
         yield f"          trial{'s' * (len(trials) > 1)} {numbers} {where}: {why}"
     more = len(main.report.failures) - sum(len(trials) for _, trials in shown)
     if more > 0:
