@@ -98,7 +98,7 @@ def test_a_quarter_of_the_grid_is_enough_for_a_good_table(
     kind: Callable[[random.Random], Decoder], *, detailed: bool
 ) -> None:
     losses = []
-    for seed in SEEDS[::2]:
+    for seed in SEEDS:
         machine = kind(random.Random(seed))
         machine.detailed = detailed
         trials, done = play(machine, decoding_study(space()))
