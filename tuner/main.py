@@ -124,7 +124,7 @@ def serve(config: TunerConfig) -> None:
     listener = bind(config)
     counts = Counts()
     store = open_store(config.db, timed=counts.transaction)
-    store.bus.listen()
+    store.bus.listen(lead=True)
     token = ensure_token(config.token_file)
     operations = build_operations(store, config, counts)
     enders = [have_decided(operations.loop, config, counts)]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import math
+import os
 import secrets
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +27,8 @@ TUNER_LOCK = "hashtext('jouletune tuner')"
 """Each running tuner holds it shared; a restore takes it exclusively. SQLite's is a lock on its file."""
 LEADER_LOCK = "hashtext('jouletune leader')"
 """The leading tuner on PostgreSQL holds it for the life of its listening connection."""
+LEADER_BYTE = 1 << 62
+"""The byte of SQLite's file, far beyond its end and SQLite's own locks, that the leading tuner locks."""
 LOOK_S = 1.0
 """Period of polling on SQLite, and of PostgreSQL's listener checking whether to end, in seconds."""
 PING_S = 10.0
@@ -52,7 +57,7 @@ class Bus:
         self._own: set[int] = set()
         self._file: IO[bytes] | None = None
         self._notifies = database.engine.dialect.name == "postgresql"
-        self._leads = not self._notifies
+        self._leads, self._lead = not self._notifies, False
         self._lag_s: float | None = None
 
     def publish(self, notice: Notice) -> None:
@@ -107,17 +112,19 @@ class Bus:
             except Exception:  # the data is stored: a failing subscriber is no error of the writer
                 log.exception("event=subscriber_failed")
 
-    def listen(self) -> None:
-        """Receive the notices of other processes until `close`."""
+    def listen(self, *, lead: bool = False) -> None:
+        """Receive the notices of other processes until `close`; a tuner may also `lead`."""
         if self._listener is None and self._database.shared:
+            self._lead = lead
             if not self._notifies:
-                self._file = self._database.share_file()
+                self._file = self._database.share_file(write=lead)
+                self._leads = lead and _takes_file(self._file)
             work = self._listen if self._notifies else self._look
             self._listener = threading.Thread(target=work, name="bus", daemon=True)
             self._listener.start()
 
     def leads(self) -> bool:
-        """Return whether this process does the work of a single leader; always True on SQLite."""
+        """Return whether this process does the work of a single leader; True if nobody else can."""
         return self._leads
 
     def lag_s(self) -> float | None:
@@ -162,7 +169,7 @@ class Bus:
             self._all_may_be_new()
             pinged_s = -math.inf
             while not self._ended.is_set():
-                self._leads = self._leads or _takes_lead(connection)
+                self._leads = self._leads or (self._lead and _takes_lead(connection))
                 if (
                     time.monotonic() - pinged_s >= PING_S
                 ):  # the write also fails if the server is gone
@@ -195,6 +202,8 @@ class Bus:
         """Poll SQLite's events for those of other processes: every change of a study is logged there."""
         last: int | None = None
         while not self._ended.wait(LOOK_S):
+            assert self._file is not None
+            self._leads = self._leads or (self._lead and _takes_file(self._file))
             try:
                 last = self._look_once(last)
             except Exception as error:  # noqa: BLE001  it looks again
@@ -231,6 +240,22 @@ def _takes_lead(connection: Connection) -> bool:
     """Return whether this process now leads; it does until the connection ends, for any reason."""
     query = text(f"SELECT pg_try_advisory_lock({LEADER_LOCK})")
     return bool(connection.execute(query).scalar())
+
+
+def _takes_file(file: IO[bytes]) -> bool:
+    """Return whether this process now leads on SQLite; it does until the file is closed.
+
+    The lock is the file description's, as flock's is taken by a restore. A file system without such locks
+    has one tuner.
+    """
+    lock = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, LEADER_BYTE, 1, 0)
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _set_keepalives(connection: Connection) -> None:

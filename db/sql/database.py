@@ -82,8 +82,8 @@ class Database:
         """SQLite's file; None for a database in memory or on a server."""
         return None if self._path is None else Path(self._path)
 
-    def share_file(self) -> IO[bytes]:
-        """Lock SQLite's file as used by a tuner, until the returned file is closed.
+    def share_file(self, *, write: bool) -> IO[bytes]:
+        """Lock SQLite's file as used by a tuner, until the returned file, opened to `write`, is closed.
 
         Close it after the engine's last connection: closing any descriptor of a file drops the locks
         that SQLite has on it.
@@ -91,7 +91,7 @@ class Database:
         Raises:
             StoreError: the database is being restored.
         """
-        file = Path(self._url.database or "").open("rb")  # noqa: SIM115  its caller closes it
+        file = Path(self._url.database or "").open("r+b" if write else "rb")  # noqa: SIM115  its caller closes it
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

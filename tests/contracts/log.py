@@ -14,6 +14,7 @@ from tests.builders import START, completed, device, setting, study, window
 from tests.contracts.threads import together
 from tests.contracts.trials import rich_measurement
 from tests.errors import raised
+from tests.processes import until
 from tuner.core import (
     AuditEntry,
     Delivery,
@@ -372,6 +373,23 @@ class SharedBusContract:
         topics = (Topic.EVENTS, Topic.ORDERS)
         until(lambda: all(any((n.topic, n.study) == (t, "s1") for n in heard) for t in topics))
         assert [n for n in heard if n.study == "own"] == [Notice(Topic.EVENTS, "own")]
+
+    @pytest.mark.promise("one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts")
+    def test_one_tuner_leads_and_another_once_the_first_has_ended(
+        self, url: str, listening: Store
+    ) -> None:
+        stores = [open_store(url) for _ in range(3)]
+        for store in stores:
+            store.bus.listen(lead=True)
+        until(lambda: any(store.bus.leads() for store in stores), "nobody leads")
+        for left in (3, 2):
+            leading = [store for store in stores if store.bus.leads()]
+            assert len(leading) == 1, f"{len(leading)} of {left} lead"
+            stores.remove(leading[0])
+            leading[0].close()
+            assert not listening.bus.leads(), "it only follows"
+            until(lambda: any(store.bus.leads() for store in stores), "nobody leads any more")
+        stores[0].close()
 
     def test_a_notice_of_many_devices_arrives_as_one_of_their_study(
         self, store: Store, listening: Store

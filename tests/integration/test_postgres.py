@@ -72,27 +72,11 @@ class TestSharedBus(contracts.SharedBusContract):
     pass
 
 
-@pytest.mark.promise("one of several tuners dies or loses PostgreSQL, or PostgreSQL restarts")
-def test_one_tuner_leads_and_another_once_the_first_has_ended(url: str) -> None:
-    stores = [open_store(url) for _ in range(3)]
-    for store in stores:
-        store.bus.listen()
-    until(lambda: any(store.bus.leads() for store in stores), "nobody leads")
-    for left in (3, 2):
-        leading = [store for store in stores if store.bus.leads()]
-        assert len(leading) == 1, f"{len(leading)} of {left} lead"
-        stores.remove(leading[0])
-        leading[0].close()
-        assert not leading[0].bus.leads()
-        until(lambda: any(store.bus.leads() for store in stores), "nobody leads any more")
-    stores[0].close()
-
-
 def test_a_tuner_without_its_connection_stops_leading_and_listens_again(
     url: str, server: str
 ) -> None:
     one = open_store(url)
-    one.bus.listen()
+    one.bus.listen(lead=True)
     until(lambda: one.bus.leads() and one.bus.lag_s() is not None, "it does not listen")
     heard: list[Notice] = []
     one.bus.subscribe(heard.append)
