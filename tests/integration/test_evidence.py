@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import shlex
 import socket
 import subprocess
 import sys
@@ -13,14 +12,11 @@ import zipfile
 import pytest
 
 from tests.integration.folder import Folder
-from tests.plugins.examples import Example
-from tests.plugins.servers import answers
-from tests.processes import reserved_port, until
+from tests.integration.test_own_service import SHORT, serving
 from tuner import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 
-SHORT = ("--trials", "2", "--window", "2", "--foreign-share", "1")
 PROGRAM = """
 import json, sys
 batch = int(sys.argv[1])
@@ -64,17 +60,7 @@ def test_a_program_s_figures_are_computed_from_its_runs(folder: Folder) -> None:
 
 
 def test_a_service_s_latencies_are_computed_from_its_requests(folder: Folder) -> None:
-    page, port = Example("FastAPI"), reserved_port()
-    (folder.path / "app.py").write_text(page.block("python"))
-    (folder.path / "pack.toml").write_text(page.file({":8000": f":{port}"}))
-    serve = shlex.split(page.inline("uvicorn ").replace("8000", str(port)))
-    with subprocess.Popen(
-        [sys.executable, "-m", *serve, "--no-access-log"], cwd=folder.path
-    ) as own:
-        try:
-            until(answers(f"http://127.0.0.1:{port}/config"), "the page's service does not answer")
-            words = [word.replace("$PWD", str(folder.path)) for word in page.commands[1][2:]]
-            study = folder.run(*words, *SHORT)
-        finally:
-            own.terminate()
+    with serving(folder) as page:
+        words = [word.replace("$PWD", str(folder.path)) for word in page.commands[1][2:]]
+        study = folder.run(*words, *SHORT)
     assert "not computed" in checked(folder, study["study"]["id"], "pack.toml", "app.py")

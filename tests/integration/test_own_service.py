@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,9 +25,9 @@ path = "/"
 """
 
 
-@pytest.mark.slow
-@pytest.mark.quiet
-def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Folder) -> None:
+@contextmanager
+def serving(folder: Folder) -> Iterator[Example]:
+    """Start the page's service beside its file."""
     page, port = Example("FastAPI"), reserved_port()
     (folder.path / "app.py").write_text(page.block("python"))
     (folder.path / "pack.toml").write_text(page.file({":8000": f":{port}"}))
@@ -35,13 +37,20 @@ def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Fold
     ) as own:
         try:
             until(answers(f"http://127.0.0.1:{port}/config"), "the page's service does not answer")
-            check, run, *_ = page.commands
-            code, out, err = folder.ask(*check[1:])
-            assert code == 0, out + err
-            words = [word.replace("$PWD", str(folder.path)) for word in run[2:]]
-            study = folder.run(*words, *SHORT)
+            yield page
         finally:
             own.terminate()
+
+
+@pytest.mark.slow
+@pytest.mark.quiet
+def test_the_page_followed_word_by_word_tunes_a_service_of_ones_own(folder: Folder) -> None:
+    with serving(folder) as page:
+        check, run, *_ = page.commands
+        code, out, err = folder.ask(*check[1:])
+        assert code == 0, out + err
+        words = [word.replace("$PWD", str(folder.path)) for word in run[2:]]
+        study = folder.run(*words, *SHORT)
     assert study["study"]["workload"] == "pack"
     assert study["limit_kept"] is True
     tried = {trial["setting"]["level"] for trial in study["trials"]}

@@ -242,14 +242,7 @@ class TestSeveralDevices:
 
     def test_the_energy_of_all_devices_adds_up_and_its_source_names_them(self) -> None:
         target = self.target(*self.actuators([]))
-        time = Time()
-        for side in target.sides.values():
-            assert isinstance(side.meter, FakeMeter)
-            side.meter.time = time
-        window = TargetWindow(target, time, Usage(2, lambda: 0.0))
-        for _ in range(5):
-            time.sleep(1.0)
-            window.read()
+        window = self.window(target)
         # Each of the two draws 100 W, at 50 items per second.
         assert window.estimates()["energy_j"].mean == pytest.approx(2 * 100.0 / 50.0)
         assert target.source("energy_j") == "the meter of gpu + the meter of cpu"
