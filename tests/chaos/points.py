@@ -226,7 +226,7 @@ def count_files(points: Points) -> None:
     count_calls(points, os, {name: f"os {name}" for name in names})
 
 
-def fork(work: Callable[[], None]) -> int:
+def fork(work: Callable[[], object]) -> int:
     """Run a function in a fork of this process, and return the child's id; the child never returns."""
     child = os.fork()
     if child:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.agent.loop import DeviceAgent
 from tests.chaos.points import Points, count_files, count_sockets, fork
 from tests.chaos.rigs import ORDERS, TRIAL, Order, open_rig
 from tests.chaos.theatre import FACTORY, HELD, READ, Client, Theatre
@@ -23,8 +24,10 @@ pytestmark = pytest.mark.timeout(1200)  # a process or more for each point
 Count = Callable[[str, int, int], None]
 
 
-def work(folder: Path, theatre: Theatre, points: Points, orders: Sequence[Order] = ORDERS) -> None:
-    """Run an agent that is killed at the chosen point."""
+def work(
+    folder: Path, theatre: Theatre, points: Points, orders: Sequence[Order] = ORDERS
+) -> DeviceAgent:
+    """Run an agent that is killed at the chosen point; return it if it is not."""
     points.adopt()
     count_sockets(points)
     count_files(points)
@@ -36,6 +39,7 @@ def work(folder: Path, theatre: Theatre, points: Points, orders: Sequence[Order]
         assert rig.remote is not None
         rig.remote.beat()
         agent.step()
+    return agent
 
 
 def seen(client: Client) -> Mapping[str, object]:
@@ -147,16 +151,7 @@ def follow(
 
     It changes rows, then parks the device and ends that again.
     """
-    points.adopt()
-    count_sockets(points)
-    count_files(points)
-    rig = open_rig(folder, theatre)
-    agent = rig.agent()
-    agent.begin()
-    rig.tuner.orders.append(BY_LOAD)
-    assert rig.remote is not None
-    rig.remote.beat()
-    agent.step()
+    agent = work(folder, theatre, points, [BY_LOAD])
     for row in rows:
         hold = agent._holder.current
         assert hold is not None
