@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from agents.actuator.device import Peer
 from agents.actuator.driver import DriverProcess, Value, _answered
-from agents.actuator.grants import ActuatorConfig
+from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.actuator.main import ActuatorService
 from agents.actuator.requests import VERBS
@@ -18,6 +18,13 @@ from agents.devices.fake import knobs as fake
 
 NO_GROUP = -1
 T = TypeVar("T")
+
+
+def all_granted(ranges: Mapping[str, Sequence[Value]]) -> Granted:
+    """Return the grant of all that a device offers."""
+    spans = {knob: values for knob, values in ranges.items() if values}
+    whole = {k: tuple(v) if isinstance(v[0], str) else (v[0], v[-1]) for k, v in spans.items()}
+    return Granted(match="*", grant=whole)
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agents.actuator.driver import KnobDriver, Value
-from agents.actuator.grants import Granted
 from agents.devices.cpu.knobs import discover as discover_cpu
 from agents.devices.jetson.knobs import discover as discover_jetson
+from tests.actuation import all_granted
 from tests.boards.inline import InlineBoard
 from tests.boards.mounted import MountedBoard
 from tests.chaos.points import CountedDriver, Points, count_calls
@@ -44,12 +44,6 @@ def choices(driver: KnobDriver) -> tuple[dict[str, Value], ...]:
         if setting.get("cpu.governor") == "performance" and "cpu.epp" in setting:
             setting["cpu.epp"] = "performance"
     return tuple(picked)
-
-
-def grants(driver: KnobDriver) -> dict[str, tuple[Any, ...]]:
-    """Return grants for everything that a device offers."""
-    spans = driver.ranges().items()
-    return {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in spans}
 
 
 def script(device: str, settings: Sequence[Mapping[str, Value]]) -> tuple[Request, ...]:
@@ -96,7 +90,7 @@ class BoardTheatre(Theatre):
         self.board.reset()
         (self.driver,) = self.discover(str(self.root))
         super().__post_init__()
-        self.config = replace(self.config, devices=(Granted(match="*", grant=grants(self.driver)),))
+        self.config = replace(self.config, devices=(all_granted(self.driver.ranges()),))
 
     def renew_hardware(self) -> None:
         self.board.reset()

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from agents.actuator.device import Peer
-from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import COPIES
 from agents.devices.cpu.knobs import discover as discover_cpu
 from agents.devices.drm.knobs import discover as discover_drm
 from agents.devices.jetson.knobs import discover as discover_jetson
-from tests.actuation import Direct, actuator_of, finished
+from tests.actuation import Direct, actuator_of, all_granted, finished
 from tests.boards.inline import InlineBoard
 from tests.chaos.disks import VolatileDisk
 from tests.chaos.points import InlineDriver
@@ -87,14 +87,10 @@ class Stage:
         cpus = discover_jetson if jetson else discover_cpu
         self.discover: Callable[[str], Any] = discover_drm if self.board.board.gpus else cpus
         (self.device,) = cast("list[Any]", self.discover(str(self.board.root)))
-        everything = {
-            k: v if isinstance(v[0], str) else (v[0], v[-1])
-            for k, v in self.device.ranges().items()
-        }
         self.config = ActuatorConfig(
             group="nobody-has-this-group",
             agent_grace_s=20.0,
-            devices=(Granted(match="*", grant=everything),),
+            devices=(all_granted(self.device.ranges()),),
         )
         self.start()
 

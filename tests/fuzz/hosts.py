@@ -18,7 +18,7 @@ from typing import Any
 
 from agents.actuator.device import Peer
 from agents.actuator.driver import KnobDriver, _described
-from agents.actuator.grants import ActuatorConfig, Granted
+from agents.actuator.grants import ActuatorConfig
 from agents.actuator.journal import RestoreJournal
 from agents.devices.catalogue import open_device
 from agents.devices.cpu import diagnosis as cpu_diagnosis
@@ -27,7 +27,7 @@ from agents.devices.drm import diagnosis as drm_diagnosis
 from agents.devices.drm.knobs import discover as discover_drm
 from agents.devices.jetson import diagnosis as jetson_diagnosis
 from agents.devices.jetson.knobs import discover as discover_jetson
-from tests.actuation import Direct, actuator_of
+from tests.actuation import Direct, actuator_of, all_granted
 from tests.boards.gpus import ADDRESS, GPUS
 from tests.boards.servers import SERVERS
 from tests.boards.trees import NAMES, board
@@ -158,9 +158,7 @@ class Hosts:
         about = _described(driver)
         if "absent" in about:
             return
-        spans = about["ranges"].items()
-        grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in spans if v}
-        config = ActuatorConfig(devices=(Granted(match="*", grant=grant),))
+        config = ActuatorConfig(devices=(all_granted(about["ranges"]),))
         journal = self._folder / "journal"
         shutil.rmtree(journal, ignore_errors=True)
         journal.mkdir()
@@ -168,7 +166,7 @@ class Hosts:
             config, lambda: HandOf(driver), RestoreJournal(journal), "boot", lambda: 0.0, [about]
         )
         actuator = Direct(made)
-        setting = {knob: values[0] for knob, values in spans if values}
+        setting = {knob: values[0] for knob, values in about["ranges"].items() if values}
         for step in (
             actuator.replay,
             partial(actuator.acquire, PEER, driver.uuid, LEASE_S),

@@ -15,7 +15,7 @@ from agents.actuator.device import Peer
 from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import COPIES, RestoreJournal
 from agents.devices.cpu.knobs import discover
-from tests.actuation import Direct, actuator_of, finished
+from tests.actuation import Direct, actuator_of, all_granted, finished
 from tests.boards.fixtures import Mount, boards, mount
 from tests.boards.mounted import MountedBoard
 from tests.contracts.members import HandOf
@@ -57,9 +57,7 @@ class Host:
         All that the files offer now is granted, unless `terms` are given.
         """
         (driver,) = discover(str(self.board.root))
-        ranges = driver.ranges().items()
-        grant = {k: v if isinstance(v[0], str) else (v[0], v[-1]) for k, v in ranges}
-        config = ActuatorConfig(devices=(terms or Granted(match="*", grant=grant),))
+        config = ActuatorConfig(devices=(terms or all_granted(driver.ranges()),))
         journal = RestoreJournal(self.folder / "journal")
         made = actuator_of(
             config, lambda: Hand(str(self.board.root)), journal, "boot", lambda: self.clock[0]

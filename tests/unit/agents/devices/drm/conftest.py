@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.devices.drm.card import CLOCK, LIMIT, Card
 from agents.devices.drm.knobs import discover
-from tests.actuation import Direct, actuator_of
+from tests.actuation import Direct, actuator_of, all_granted
 from tests.boards.inline import InlineBoard
 from tests.chaos.points import InlineDriver
 
@@ -34,16 +34,14 @@ class Stand:
     board: InlineBoard
     folder: Path
     now: list[float] = field(default_factory=lambda: [0.0])
-    grant: dict[str, Any] = field(default_factory=dict)
+    grant: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.restart()
 
     def restart(self, granted: Granted | None = None) -> None:
         """Start the actuator, as after a kill."""
-        if not self.grant:
-            spans = card_of(self.board).ranges().items()
-            self.grant = {knob: (values[0], values[-1]) for knob, values in spans}
+        self.grant = self.grant or all_granted(card_of(self.board).ranges()).grant
         granted = granted or Granted(match="drm:*", grant=self.grant)
         config = ActuatorConfig(devices=(granted,))
         made = actuator_of(
