@@ -141,3 +141,17 @@ def answers(path: Path) -> bool:
     """Return whether a process listens there: a socket is bound a moment before."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         return line.connect_ex(str(path)) == 0
+
+
+def replayed(
+    terms: Granted,
+    hand: Callable[[], DriverProcess],
+    journal: Path,
+    boot: str = "boot",
+    now: Callable[[], float] = lambda: 0.0,
+) -> Direct:
+    """Return an actuator with one grant that has replayed its journal."""
+    config = ActuatorConfig(devices=(terms,))
+    direct = Direct(actuator_of(config, hand, RestoreJournal(journal), boot, now))
+    direct.replay()
+    return direct

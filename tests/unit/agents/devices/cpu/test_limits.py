@@ -18,10 +18,9 @@ import pytest
 
 from agents.actuator.device import Peer
 from agents.actuator.driver import DriverProcess, Value, _answered
-from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import RestoreJournal
+from agents.actuator.grants import Granted
 from agents.devices.cpu.knobs import POWER, UNCORE, discover
-from tests.actuation import Direct, actuator_of
+from tests.actuation import Direct, replayed
 from tuner.errors import ActuationError
 
 PEER = Peer(1, 1, 7)
@@ -148,12 +147,8 @@ class Hand(DriverProcess):
 
 
 def actuator(root: Path, hand: Hand) -> Direct:
-    config = ActuatorConfig(devices=(Granted(match="cpu", grant={POWER: (60, 120)}),))
-    journal = RestoreJournal(root / "journal")
-    made = actuator_of(config, lambda: hand, journal, "boot", lambda: 0.0)
-    started = Direct(made)
-    started.replay()
-    return started
+    terms = Granted(match="cpu", grant={POWER: (60, 120)})
+    return replayed(terms, lambda: hand, root / "journal")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENODATA])

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from agents.actuator.device import Peer
-from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import RestoreJournal
+from agents.actuator.grants import Granted
 from agents.devices.drm.card import CLOCK, LIMIT, Card
 from agents.devices.drm.knobs import discover
-from tests.actuation import Direct, actuator_of, all_granted
+from tests.actuation import all_granted, replayed
 from tests.boards.inline import InlineBoard
 from tests.chaos.points import InlineDriver
 
@@ -43,16 +42,9 @@ class Stand:
         """Start the actuator, as after a kill."""
         self.grant = self.grant or all_granted(card_of(self.board).ranges()).grant
         granted = granted or Granted(match="drm:*", grant=self.grant)
-        config = ActuatorConfig(devices=(granted,))
-        made = actuator_of(
-            config,
-            lambda: InlineDriver(lambda: discover(str(self.board.root)), lambda _: None),
-            RestoreJournal(self.folder),
-            "boot",
-            lambda: self.now[0],
-        )
-        self.actuator = Direct(made)
-        self.actuator.replay()
+        found = lambda: discover(str(self.board.root))  # noqa: E731
+        hand = lambda: InlineDriver(found, lambda _: None)  # noqa: E731
+        self.actuator = replayed(granted, hand, self.folder, now=lambda: self.now[0])
 
     @property
     def gpu(self) -> Any:  # noqa: ANN401 - a card's state

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from agents.actuator.device import Peer
-from agents.actuator.grants import ActuatorConfig, Granted
-from agents.actuator.journal import RestoreJournal
+from agents.actuator.grants import Granted
 from agents.devices.nvidia.knobs import CLOCK, PROFILE, discover
 from agents.devices.nvidia.limits import coarsened
-from tests.actuation import Direct, actuator_of
+from tests.actuation import replayed
 from tests.chaos.points import InlineDriver
 from tests.errors import raised
 from tests.nvml.fake import A100, FakeNvml
@@ -41,15 +40,8 @@ class Stand:
     def restart(self) -> None:
         """Start the actuator, as after a kill."""
         granted = Granted(match=A100, grant={PROFILE: WORDS, CLOCK: (210, 1410)})
-        made = actuator_of(
-            ActuatorConfig(devices=(granted,)),
-            lambda: InlineDriver(discover, lambda _: None),
-            RestoreJournal(self.folder),
-            "boot",
-            lambda: 0.0,
-        )
-        self.actuator = Direct(made)
-        self.actuator.replay()
+        hand = lambda: InlineDriver(discover, lambda _: None)  # noqa: E731
+        self.actuator = replayed(granted, hand, self.folder)
 
     @property
     def requested(self) -> int:

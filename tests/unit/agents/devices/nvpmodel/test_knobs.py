@@ -14,7 +14,7 @@ from agents.actuator.grants import ActuatorConfig, Granted
 from agents.actuator.journal import RestoreJournal
 from agents.devices.cpu.knobs import discover as discover_cpus
 from agents.devices.nvpmodel.knobs import MODE, discover
-from tests.actuation import Direct, actuator_of
+from tests.actuation import Direct, actuator_of, replayed
 from tests.contracts.drivers import DriverContract
 from tuner.errors import ActuationError, Conflict
 
@@ -116,12 +116,8 @@ class Modes(DriverProcess):
 
 def actuator(root: Path, boot: str, grant: tuple[str, ...]) -> Direct:
     """Return a new actuator over the board, with its journal replayed."""
-    config = ActuatorConfig(devices=(Granted(match="nvpmodel", grant={MODE: grant}),))
-    journal = RestoreJournal(root / "journal")
-    made = actuator_of(config, lambda: Modes(root), journal, boot, lambda: 0.0)
-    started = Direct(made)
-    started.replay()
-    return started
+    terms = Granted(match="nvpmodel", grant={MODE: grant})
+    return replayed(terms, lambda: Modes(root), root / "journal", boot)
 
 
 def test_after_a_power_cut_in_a_trial_the_mode_is_the_original_again(root: Path) -> None:
@@ -167,19 +163,15 @@ def test_a_modes_side_effects_are_restored_after_it(root: Path) -> None:
     for file, text in ((online, "1"), (ceiling, "1190400")):
         file.parent.mkdir(parents=True)
         file.write_text(text)
-    journal = RestoreJournal(root / "journal")
-    config = ActuatorConfig(devices=(Granted(match="nvpmodel", grant={MODE: ("MODE_30W",)}),))
     for killed in (False, True):
-        actuator = Direct(actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0))
-        actuator.replay()
-        actuator.hold(Peer(1, 1, 7), "nvpmodel", {MODE: "MODE_30W"}, 100.0)
+        first = actuator(root, "boot", ("MODE_30W",))
+        first.hold(Peer(1, 1, 7), "nvpmodel", {MODE: "MODE_30W"}, 100.0)
         assert (root / "mode").read_text().strip() == "2"
         assert (online.read_text(), ceiling.read_text()) == ("0\n", "1728000\n")
         if killed:
-            made = actuator_of(config, lambda: Modes(root), journal, "boot", lambda: 0.0)
-            assert Direct(made).replay() == {}
+            actuator(root, "boot", ("MODE_30W",))
         else:
-            actuator.release(Peer(1, 1, 7), "nvpmodel")
+            first.release(Peer(1, 1, 7), "nvpmodel")
         assert (root / "mode").read_text().strip() == "0"
         assert (online.read_text().strip(), ceiling.read_text()) == ("1", "1190400")
         assert not [*(root / "journal").glob("*.json")]
