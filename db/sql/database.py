@@ -89,9 +89,15 @@ class Database:
         that SQLite has on it.
 
         Raises:
-            StoreError: the database is being restored.
+            StoreError: the database is being restored, or its file cannot be opened.
         """
-        file = Path(self._url.database or "").open("r+b" if write else "rb")  # noqa: SIM115  its caller closes it
+        try:
+            file = Path(self._url.database or "").open("r+b" if write else "rb")  # noqa: SIM115  its caller closes it
+        except OSError as error:
+            raise StoreError(
+                f"database {self.name} cannot be opened: {error.strerror}",
+                hint=FAILURES[sqlite3.SQLITE_READONLY][1],
+            ) from None
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -133,6 +133,9 @@ def test_the_error_of_a_damaged_or_read_only_file_names_the_next_step(url: str, 
         with raised(StoreError, "is damaged", "jouletune db restore", url):
             open_store(url)
         path.write_bytes(b"\xff" * 8192)
+    path.unlink()
+    with raised(StoreError, "cannot be opened", "writable"):
+        Database(read_url(url)).share_file(write=True)
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
