@@ -190,13 +190,13 @@ class Bus:
         """
         try:
             sender, topic, study, devices = json.loads(message)
-        except (ValueError, TypeError):
-            return
-        if topic == PING:
-            if sender == self._sender:
+            if (sender, topic) == (self._sender, PING):
                 self._lag_s = time.monotonic() - float(study)
-        elif sender != self._sender and topic in set(Topic):  # newer tuners may send other topics
-            self._publish(Notice(Topic(topic), study, tuple(devices)))
+            notice = Notice(Topic(topic), study, tuple(devices))
+        except (ValueError, TypeError, RecursionError):  # newer tuners may send other topics
+            return
+        if sender != self._sender:
+            self._publish(notice)
 
     def _look(self) -> None:
         """Poll SQLite's events for those of other processes: every change of a study is logged there."""

@@ -81,7 +81,11 @@ def test_a_tuner_without_its_connection_stops_leading_and_listens_again(
     heard: list[Notice] = []
     one.bus.subscribe(heard.append)
     with postgres.connection(url) as other:
-        other.execute(text("NOTIFY jouletune, 'not ours'"))
+        for words in ("not ours", '["not", {}, "ours", 7]', "[" * 7000):
+            other.execute(text(f"NOTIFY jouletune, '{words}'"))
+        other.execute(text("""NOTIFY jouletune, '["x", "events", "last", []]'"""))
+    until(lambda: Notice(Topic.EVENTS, "last") in heard, "it is deaf")
+    assert heard == [Notice(Topic.EVENTS, "last")] and one.bus.leads()
     drop_connections(server, "contracts")
     until(lambda: Notice(Topic.ORDERS) in heard, "it does not say that all may be new")
     assert Notice(Topic.DEVICES) in heard
