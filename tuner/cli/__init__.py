@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -35,14 +36,15 @@ def importing() -> Iterator[None]:
 
     An interrupted import ends with any error, such as one of a compiled module.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # not behind nohup
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not behind nohup
+    ours = ours and threading.current_thread() is threading.main_thread()
+    if ours:
         signal.signal(signal.SIGINT, _end)
     try:
         yield
     finally:
-        if before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, before)
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(_number: int, _frame: object) -> NoReturn:

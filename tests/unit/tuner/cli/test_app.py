@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -281,6 +282,11 @@ def test_an_interrupt_at_any_other_time_is_one_line(
 
     monkeypatch.setattr(app, "main", interrupted)
     assert (cli.main(), capfd.readouterr().err) == (cli.CTRL_C, "error: interrupted\n")
+
+
+def test_a_command_is_loaded_in_any_thread() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        assert callable(threads.submit(function, "wait", "study.change").result())
 
 
 def test_another_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
