@@ -52,13 +52,14 @@ class MemoryLock(FileKnob):
         return FileKnob.read(self) if self.switch.read() != "0" else None
 
     def put(self, name: str, value: Value | None) -> None:
-        """Lock the clock, or release it for None; a refused one is left unlocked. Raises ActuationError."""
+        """Lock the clock, or release it for None; a refused one changes nothing. Raises ActuationError."""
+        was = value and self.switch.read()
         self.switch.write("0" if value is None else "1")
         if value is not None:
             try:
                 FileKnob.put(self, str(self.files[0]), round(float(value) * HZ))
             except KnobRefused:
-                self.switch.write("0")
+                self.switch.write(was)
                 raise
         if self.read() != value:
             raise ActuationError(f"the memory's clock is {self.read()} MHz, not {value}")

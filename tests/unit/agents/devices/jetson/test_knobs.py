@@ -55,13 +55,17 @@ def test_a_memory_clock_that_does_not_come_is_an_error(mount: Mount) -> None:
         driver.write(MEMORY, None)
 
 
-def test_a_memory_clock_that_is_refused_leaves_no_lock(mount: Mount) -> None:
+@pytest.mark.parametrize("before", [None, 665.6])
+def test_a_memory_clock_that_is_refused_changes_no_lock(mount: Mount, before: float | None) -> None:
+    """jetson_clocks locks it, too."""
     board = mount("orin")
     (driver,) = discover(str(board.root))
+    driver.write(MEMORY, before)
+    altered = board.altered
     board.do(faults={RATE: "locked"})
     with pytest.raises(KnobRefused, match="Permission denied"):
         driver.write(MEMORY, 2133)
-    assert board.altered == {}
+    assert board.altered == altered
 
 
 def test_a_gpu_under_the_platforms_bus_is_found_without_the_links_to_it(tmp_path: Path) -> None:
