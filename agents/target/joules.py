@@ -186,7 +186,7 @@ class IntegratedJoules:
                 seconds = now[0] - self._last[0]
                 unread("the power", seconds, self._longest_gap_s)
             except TuningError as error:
-                self._wrong = error
+                self._wrong = self._wrong or error  # what follows is its consequence
                 return
             self.gap_s = max(self.gap_s, seconds)
             self.least_w, self.greatest_w = min(self.least_w, now[1]), max(self.greatest_w, now[1])
