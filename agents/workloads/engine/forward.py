@@ -138,8 +138,8 @@ class Forwarder:
                     response = await server.client.send(_sent(server, request, body), stream=True)
                 except httpx2.HTTPError as error:
                     log.warning("event=unanswered path=%s why=%r", request.url.path, str(error))
-                    if not isinstance(error, httpx2.ConnectError):
-                        ended.add(server)
+                    unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+                    ended |= set() if unsent else {server}
                     if len(ended) > 1:
                         break
                     self.repeated += 1

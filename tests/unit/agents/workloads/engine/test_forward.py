@@ -37,10 +37,11 @@ def test_nothing_is_changed_where_the_length_is_the_servers() -> None:
 @pytest.mark.parametrize(
     ("faults", "status", "sent"),
     [
-        ("died, answers", 200, 2),
-        ("died, died, answers", 502, 2),
-        ("died, away, answers", 200, 3),  # it was restarted in between
-        ("died, away, died, answers", 502, 3),
+        ("ReadError, answers", 200, 2),
+        ("ReadError, ReadError, answers", 502, 2),
+        ("ReadError, ConnectError, answers", 200, 3),  # it was restarted in between
+        ("ReadError, ConnectTimeout, answers", 200, 3),  # a full queue takes no connection
+        ("ReadError, ConnectError, ReadError, answers", 502, 3),
     ],
 )
 def test_a_request_that_two_engines_died_of_is_sent_to_no_third(
@@ -57,7 +58,7 @@ def test_a_request_that_two_engines_died_of_is_sent_to_no_third(
             asked.append(fault)
             if fault == "answers":
                 return httpx2.Response(200, content=body())
-            raise {"died": httpx2.ReadError, "away": httpx2.ConnectError}[fault](fault)
+            raise getattr(httpx2, fault)(fault)
 
         made = EngineServer("http://engine", {})
         made.client = httpx2.AsyncClient(transport=httpx2.MockTransport(handle))
