@@ -12,7 +12,7 @@ from tuner.core import MeasurementError
 CHUNK = 1 << 20
 LONGEST = 1 << 16
 """The longest line in bytes; longer ones are cut off there."""
-PACKED = (".gz", ".xz", ".zst", ".bz2")
+PACKED = (".gz", ".xz", ".zst", ".bz2", ".lz4", ".lzma", ".zip", ".Z")
 REMEMBERED = 64
 """The number of bytes before the read position that are compared with those read earlier.
 

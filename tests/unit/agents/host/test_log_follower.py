@@ -68,7 +68,8 @@ def test_a_file_between_two_readings_is_missed_by_name(tmp_path: Path, log: Path
     put(tmp_path / "access.log.errors", "of the same program\n")
     follower = LogFollower(log)
     log.rename(tmp_path / "access.log.1")
-    put(tmp_path / "access.log.1.gz", "packed")
+    for packed in ("gz", "lz4", "zip"):
+        put(tmp_path / f"access.log.1.{packed}", "packed")
     put(log, "2\n")
     assert follower.lines() == ["2"]
     for n in (2, 3):
