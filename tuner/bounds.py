@@ -28,8 +28,9 @@ MOST_SETTINGS = 20_000
 MOST_DEPTH = 16
 SETTINGS = "only"
 SENTENCES = frozenset({"ended", "hint", "message", "reason", "unable", "why"})
-CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]")
-"""Characters that can control a terminal: C0, C1, Unicode's line ends, and changes of text direction."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that can control a terminal: C0, C1, Unicode's line ends, and changes of text direction; and
+halves of a surrogate pair, which JSON may have and no text that is sent."""
 
 
 DATABASE = re.compile(r"\b(sqlite|postgres(ql)?)(\+\w+)?://[^\s'`\",;]*")
