@@ -178,10 +178,10 @@ class _Work:
     def _check(self, view: StudyView) -> None:
         """Say once that others use the machine. Raises TuningError: a process ended, or all is stopped."""
         self.at_work.check()
-        if not (self.warned or view.trials.get(TrialState.COMPLETED)):
-            self.warned = OTHERS_USED in (why := discarded(self.at_work.log))
-            if self.warned:
-                self.display.say(f"    {why}, and repeated; {ALLOW_OTHERS}")
+        begins = not (self.warned or view.trials.get(TrialState.COMPLETED))
+        if begins and (why := discarded(self.at_work.log, view.id, OTHERS_USED)):
+            self.warned = True
+            self.display.say(f"    {why}, and repeated; {ALLOW_OTHERS}")
         if view.stopped and view.phase not in SETTLED:
             raise TuningError(
                 "every device is stopped, so nothing can be tried",

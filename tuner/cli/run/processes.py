@@ -208,23 +208,25 @@ def last_error(log: Path) -> str:
 
 def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError: one could not be opened."""
-    if refused := _logged("not_opened device", log):  # an agent retries; a run does not
+    if refused := _logged(
+        r"not_opened device=(\S+) why=['\"](.*)", log
+    ):  # an agent retries; a run does not
         raise ActuationError(
             f"the agent cannot open {refused[1]}: {refused[2]}", hint=f"the agent's log is {log}"
         )
     return set(ids) <= set(_registered(api, since))
 
 
-def discarded(log: Path) -> str:
-    """Return why the agent discarded a window; empty if it discarded none."""
-    match = _logged("window_discarded trial", log)
-    return match[2] if match else ""
+def discarded(log: Path, study: str, cause: str) -> str:
+    """Return why the agent discarded a window of a study for a cause; empty if it discarded none."""
+    match = _logged(rf"window_discarded trial=\S+/{study}/\S+ why=['\"](.*{cause}.*)", log)
+    return match[1] if match else ""
 
 
-def _logged(event: str, log: Path) -> re.Match[str] | None:
-    """Return the first record of an event: what it is about, and why."""
-    record = rf"event={event}=(.*?) why=['\"](.*)['\"]$"
-    return re.search(record, log.read_text("utf-8", "replace"), re.MULTILINE)
+def _logged(record: str, log: Path) -> re.Match[str] | None:
+    """Return the first record of an event that ends with its reason."""
+    text = log.read_text("utf-8", "replace")
+    return re.search(rf"event={record}['\"]$", text, re.MULTILINE)
 
 
 def _registered(api: Client, since: datetime) -> Mapping[str, DeviceView]:

@@ -237,13 +237,15 @@ def test_windows_that_stay_contaminated_are_reported_so(
 ) -> None:
     log = tmp_path / "agent.log"
     rig.shows = lambda b, n: {**steady()(b, n), "busy_s": 2.0 * (n - b)}
-    outcome = attempt(rig, ask())
+    outcome = attempt(rig, ask(), name="cpu@h/s1/4/1")
     assert outcome.state is TrialState.CONTAMINATED and outcome.measurement is not None
     assert "other processes used 50 % of the host's cores" in outcome.reason
     assert rig.meter.opened == 6
     log.write_text(caplog.text)
     assert caplog.text.count("window_discarded") == 1, "once a trial, after its first window"
-    assert outcome.reason == f"{discarded(log)}; measured 3 times", "a run says it at once"
+    shown = discarded(log, "s1", "other processes")
+    assert outcome.reason == f"{shown}; measured 3 times", "a run says it at once"
+    assert discarded(log, "s2", "other processes") == discarded(log, "s1", "a cap") == ""
 
 
 def test_a_window_without_an_item_because_of_others_is_contaminated(rig: Rig) -> None:
