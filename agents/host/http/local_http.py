@@ -126,6 +126,7 @@ def _reason(response: httpx2.Response) -> str:
         return f"it redirects to {response.url.join(response.headers['location'])}"
     try:
         error = response.json()["error"]
-        return error if isinstance(error, str) else str(error["message"])
+        why = error if isinstance(error, str) else str(error["message"])
+        return why.encode(errors="replace").decode()  # no message has half of a surrogate pair
     except (ValueError, LookupError, TypeError):
         return response.text[:300]

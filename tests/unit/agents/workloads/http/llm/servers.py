@@ -196,7 +196,7 @@ def _handler(server: ModelServer) -> type[Spoken]:
             status = 401 if keyed else server.status or (self.command == "POST" and server.posted)
             if status:
                 # As SGLang and vLLM: a text, not an object.
-                self.answer(status, {"error": "Unauthorized" if keyed else "Loading model"})
+                self.answer(status, {"error": "Unauthorized" if keyed else "Loading \ud83d"})
             return bool(status)
 
         def do_PUT(self) -> None:

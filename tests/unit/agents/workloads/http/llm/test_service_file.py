@@ -272,7 +272,7 @@ def test_an_older_name_of_a_metric_is_taken_where_the_newer_is_missing(servers: 
         ("tgi", {"silent": True}, InvalidInput, "HTTP 404", "own port if a proxy is in front"),
         ("llama.cpp", {"keyed": ("/",)}, InvalidInput, "needs an API key", "headers"),
         ("openai", {"keyed": ("/v1",)}, InvalidInput, "needs an API key", "headers"),
-        ("llama.cpp", {"status": 503}, DeviceLost, "503: ", "once its model is loaded"),
+        ("llama.cpp", {"status": 503}, DeviceLost, "503: Loading ?", "once its model is loaded"),
         ("vllm", {"status": 502}, DeviceLost, "HTTP 502", "once its model is loaded"),
     ],
 )
