@@ -26,7 +26,11 @@ def main() -> int:
             cause = cause.__cause__ or cause.__context__  # a late import wraps it
         if cause is None:
             raise
-        os.write(2, INTERRUPTED)
+        of_import = isinstance(
+            error, (KeyboardInterrupt, ImportError)
+        )  # any other may be of the clean-up
+        also = "" if of_import else f"; then {type(error).__name__}: {error}"
+        os.write(2, INTERRUPTED.replace(b"\n", f"{also}\n".encode("utf-8", "replace")))
         return CTRL_C
 
 

@@ -267,21 +267,31 @@ sys.exit(main())"""
     assert process.returncode == cli.CTRL_C
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("wrapped", "also"),
+    [
+        (None, ""),
+        (ImportError("not initialised"), ""),  # as importlib does
+        (OSError("not restored"), "; then OSError: not restored"),
+    ],
+)
 def test_an_interrupt_at_any_other_time_is_one_line(
-    wrapped: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    wrapped: Exception | None,
+    also: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted() -> int:
         try:
             os.kill(os.getpid(), signal.SIGINT)
         except KeyboardInterrupt:
             if wrapped:
-                raise ImportError("not initialised")  # noqa: B904  as importlib does
+                raise wrapped  # noqa: B904  a clean-up that fails
             raise
         return 0
 
     monkeypatch.setattr(app, "main", interrupted)
-    assert (cli.main(), capfd.readouterr().err) == (cli.CTRL_C, "error: interrupted\n")
+    assert (cli.main(), capfd.readouterr().err) == (cli.CTRL_C, f"error: interrupted{also}\n")
 
 
 def test_a_command_is_loaded_in_any_thread() -> None:
