@@ -124,7 +124,8 @@ class StreamCaller:
         with times.lock:
             times.inside -= 1
             times.quiet_since_s = self._clock.monotonic()
-        wrong = wrong or stream_error(self._tail)
+        # The first line is the status, or the end of one that is cut off.
+        wrong = wrong or stream_error(self._tail.partition(b"\n")[2])
         usage = USAGE.findall(self._tail)
         tokens = int(usage[-1]) if usage else 0
         if wrong or not tokens or not self._events:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from agents.load.http_caller import HttpCaller
-from agents.load.streaming import EVENT, NO_USAGE, StreamCaller, StreamTimes
+from agents.load.streaming import EVENT, LONGEST_USAGE, NO_USAGE, StreamCaller, StreamTimes
 from tests.builders import Time
 
 USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}\n\n'
@@ -92,7 +92,7 @@ def test_an_answer_without_its_number_of_tokens_is_none() -> None:
         '{"error": {"message": "out of memory"}}',
     ],
 )
-@pytest.mark.parametrize("before", [b"", TOKEN + USAGE])
+@pytest.mark.parametrize("before", [b"HTTP/1.1 200\r\n\r\n", TOKEN + USAGE])
 def test_an_error_in_an_answer_of_status_200_is_the_answers_error(
     event: str, before: bytes
 ) -> None:
@@ -105,6 +105,9 @@ def test_text_about_errors_and_an_empty_error_are_none() -> None:
         b'data: {"error": null, "choices": [{"text": "event: error\\ndata: {\\"error\\": 1}"}]}\n\n'
     )
     assert answered([(1.0, said + USAGE)])[0] == ""
+    end = b'"}]}\n\n' + USAGE
+    kept = b"error: ".ljust(LONGEST_USAGE - len(end), b"x") + end
+    assert answered([(1.0, b'data: {"choices": [{"text": "' + kept)])[0] == ""
 
 
 def test_events_without_a_space_after_data_are_counted() -> None:
