@@ -13,6 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tuner.bounds import redacted
 from tuner.core import DEVICE_FIELDS, FOREIGN_SHARE, ConfigError
 from tuner.typed_toml import Filled, Table, load
 
@@ -197,7 +198,8 @@ class AgentConfig(Table):
             )
         if not self.tuner.startswith(("http://", "https://")):
             raise ConfigError(
-                f"tuner cannot be {self.tuner!r}", hint='write it like "http://127.0.0.1:8790"'
+                f"tuner cannot be {redacted(self.tuner)!r}",
+                hint='write it like "http://127.0.0.1:8790"',
             )
         if not re.fullmatch(r"[A-Za-z0-9._-]*", self.name):
             raise ConfigError(

@@ -18,6 +18,7 @@ from agents.tuner_link.spool import Report, Spool
 from tuner import http_clients
 from tuner.bounds import redacted
 from tuner.core import (
+    ConfigError,
     Conflict,
     Device,
     Forbidden,
@@ -275,6 +276,9 @@ def connect(url: str, tls: ClientTls = SYSTEM) -> httpx2.Client:
     """Return a client for the tuner at `url`. It ignores proxy settings: the operator gave the address.
 
     Raises:
-        ConfigError: a certificate file cannot be used.
+        ConfigError: a certificate file cannot be used, or the URL is not valid.
     """
-    return http_clients.client(MOST_ORDER_BYTES, PATIENCE_S, verify=tls.context(), base_url=url)
+    try:
+        return http_clients.client(MOST_ORDER_BYTES, PATIENCE_S, verify=tls.context(), base_url=url)
+    except httpx2.InvalidURL as error:
+        raise ConfigError(f"tuner cannot be {redacted(url)!r}: {error}", hint="check it") from None

@@ -55,7 +55,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("[[device]]\nspec = 'cpu'\nworklod = 'x'", "did you mean workload?"),
         ("tuner = ", "is not valid TOML"),
         ("seed = 1", "no device"),
-        ("tuner = 'localhost:8790'\n[[device]]\nspec = 'cpu'", "tuner cannot be"),
+        ("tuner = 'ftp://u:secret@h'\n[[device]]\nspec = 'cpu'", "tuner cannot be 'ftp://…@h'"),
         ("name = 'rack 3'\n[[device]]\nspec = 'cpu'", "name cannot be 'rack 3'"),
         ("name = 'a/b'\n[[device]]\nspec = 'cpu'", "name cannot be 'a/b'"),
         ("name = 3", "name must be a string"),

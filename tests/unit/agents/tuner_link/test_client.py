@@ -5,11 +5,12 @@ import random
 import httpx2
 import pytest
 
-from agents.tuner_link.client import Backoff
+from agents.tuner_link.client import Backoff, connect
 from tests.builders import applied, completed, device
 from tests.errors import raised
 from tests.fakes import Rig, refusal
 from tuner.core import (
+    ConfigError,
     Conflict,
     DeviceBusy,
     Forbidden,
@@ -160,3 +161,8 @@ def test_waits_double_up_to_the_longest_and_differ() -> None:
 def test_agents_of_different_seeds_do_not_come_back_together() -> None:
     waits = {Backoff(random.Random(f"{seed}/d")).failed() for seed in range(10)}
     assert len(waits) == 10
+
+
+def test_an_address_that_is_no_url_is_refused_without_its_password() -> None:
+    with raised(ConfigError, "'http://…@[::1': Invalid port"):
+        connect("http://u:secret@[::1")
