@@ -17,7 +17,7 @@ from typing import NamedTuple
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 CUT_OFF = "no response before the stop"
 HEAD_END = b"\r\n\r\n"
-INTERIM = re.compile(rb"HTTP/1\.\d 1\d\d ")
+INTERIM = re.compile(rb"\A(?:HTTP/1\.\d 1\d\d .*?\r\n\r\n)+", re.DOTALL)
 """Heads that precede a response, in any number, asked for or not (RFC 9110, §15.2)."""
 PIECE_BYTES = LONGEST_HEAD_BYTES = 65536
 
@@ -180,17 +180,14 @@ class HttpCaller:
     def _read_head(self, connection: socket.socket) -> tuple[bytes, bytes]:
         """Return a response's head and the body's bytes received with it; both empty if it was closed."""
         data = b""
-        while HEAD_END not in data or INTERIM.match(data):
-            if HEAD_END in data:
-                data = data.partition(HEAD_END)[2]
-                continue
+        while HEAD_END not in INTERIM.sub(b"", data):
             piece = self._receive(connection)
             if not piece or len(data) > LONGEST_HEAD_BYTES:
                 if data:
                     raise ValueError("incomplete header")
                 return b"", b""
             data += piece
-        head, _, body = data.partition(HEAD_END)
+        head, _, body = INTERIM.sub(b"", data).partition(HEAD_END)
         return head, body
 
     def _pass_chunks(self, connection: socket.socket, data: bytes) -> None:

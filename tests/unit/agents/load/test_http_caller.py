@@ -68,6 +68,9 @@ def byte_by_byte(answer: bytes) -> list[bytes]:
     return [answer[i : i + 1] for i in range(len(answer))]
 
 
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     ("canned", "expected"),
     [
@@ -87,6 +90,7 @@ def byte_by_byte(answer: bytes) -> list[bytes]:
         ([[[b"HTTP/1.1 200 OK\r\ncontent-len"]]], NO_ANSWER),
         ([[[ok()[:-3]]]], "ConnectionResetError"),
         ([[[b""]]], "connection closed before a response"),
+        ([[[INTERIM]]], NO_ANSWER),
     ],
     indirect=["canned"],
 )
@@ -97,9 +101,6 @@ def test_one_request_is_sent_and_its_answer_is_judged(canned: Canned, expected: 
     first, _, body = canned.requests[0].partition(b"\r\n\r\n")
     assert first.startswith(b"POST /infer HTTP/1.1\r\n")
     assert body == b"{}"
-
-
-INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
 
 
 @pytest.mark.parametrize(
