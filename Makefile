@@ -92,23 +92,23 @@ witnesses: $(VENV)/.installed-dev
 fuzz: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.fuzz $(or $(N),5000) $(or $(SEED),0)
 
-# Every tuner on the measured surfaces: under half an hour on 2 cores; `make bench SEEDS=1` for a look, which
-# is not for the page.
+# Every tuner on the measured surfaces, as production runs: limits from two noisy windows of the baseline. Under
+# half an hour on 2 cores; `make bench SEEDS=1` for a look, which is not for the page.
 bench: $(VENV)/.installed-dev
 	mkdir -p build/bench
-	$(BIN)/python -m tests.bench surfaces $(SURFACES) --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
+	$(BIN)/python -m tests.bench surfaces $(SURFACES) --own-baseline --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/surfaces.json --plot build/bench/surfaces.png
 	$(if $(filter 5,$(SEEDS)),$(BIN)/python docs/figures.py surfaces build/bench/surfaces.json)
 
 # Every tuner on made-up surfaces, by formulas that no tuner has.
 bench-made-up: $(VENV)/.installed-dev
 	mkdir -p build/bench
-	$(BIN)/python -m tests.bench made-up --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
+	$(BIN)/python -m tests.bench made-up --own-baseline --tuners $(TUNERS) --seeds $(SEEDS) --output build/bench/made-up.json
 	$(if $(filter 5,$(SEEDS)),$(BIN)/python docs/figures.py made-up build/bench/made-up.json)
 
 # Tuners on power caps of cards that serve language models: one knob, few trials. Some minutes on 2 cores.
 bench-caps: $(VENV)/.installed-dev
 	@test -f $(CAPS)/surfaces.toml || echo "skipped: there is no $(CAPS)/surfaces.toml; name a folder of measured power caps as CAPS"
-	if test -f $(CAPS)/surfaces.toml; then mkdir -p build/bench && $(BIN)/python -m tests.bench surfaces $(CAPS) --tuners ours,ours-strict,optuna-gp,botorch-plain,ceiling --budgets 5,8,20 --seeds $(SEEDS) --output build/bench/caps.json && $(BIN)/python docs/figures.py caps build/bench/caps.json; fi
+	if test -f $(CAPS)/surfaces.toml; then mkdir -p build/bench && $(BIN)/python -m tests.bench surfaces $(CAPS) --own-baseline --tuners ours,ours-strict,optuna-gp,botorch-plain,ceiling --budgets 5,8,20 --seeds $(SEEDS) --output build/bench/caps.json && $(BIN)/python docs/figures.py caps build/bench/caps.json; fi
 
 # The benches behind docs/, one at a time: a day on two quiet cores. A finished one is not repeated at its
 # commit: run it again after a break, with -k to go on after a failure. FIGURES=bench-caps for some.
