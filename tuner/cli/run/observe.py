@@ -129,7 +129,8 @@ def look(
 
     Raises:
         InvalidInput, ActuationError: as `open_target`.
-        MeasurementError: every window was refused, or none was complete.
+        MeasurementError: every window was refused.
+        KeyboardInterrupt: a signal came before the first window's end.
     """
     opened = open_target(Attachment(device, workload), "observed", seed, folder, filesystem_root())
     outcomes: list[MeasuredWindow | RefusedWindow] = []
@@ -153,6 +154,8 @@ def look(
             count = 0 if seconds else WINDOWS
             with suppress(Conflict):  # the windows before it are in the list already
                 outcomes.extend(observed(observer, window_s, count, until_s, check))
+        if ended and not outcomes:
+            raise KeyboardInterrupt
     finally:
         opened.close()
     if not any(isinstance(one, MeasuredWindow) for one in outcomes):

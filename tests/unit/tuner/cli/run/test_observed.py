@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import signal
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -117,6 +119,18 @@ def test_a_time_is_filled_with_windows_and_has_at_least_one(bench: Bench) -> Non
 def test_the_windows_before_an_interrupt_count(bench: Bench) -> None:
     assert len(bench.windows(0, for_s=600.0, stop_s=25.0)) == 2
     assert bench.rig.meter.open == 0
+
+
+def test_an_interrupt_before_the_first_window_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> Outcomes:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise Conflict("ended by a signal")
+
+    monkeypatch.setattr("tuner.cli.run.observe.observed", interrupted)
+    assert main(["observe", "--device", "simulated:a100", "--json"]) == 130
+    assert json.loads(capsys.readouterr().err)["code"] == "interrupted"
 
 
 def test_a_contradicted_window_is_refused_with_its_reason(bench: Bench) -> None:
