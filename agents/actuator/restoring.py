@@ -414,7 +414,8 @@ class Restorer:
             kinds = {error.knob} | self._moved([error.knob])
             for n, e in [*left.items()]:
                 new = e.knob in kinds and n in reading.entries.keys() - before.keys()
-                if new and reading.shows(n, e.original) is not False:
+                same = reading.value(n) == e.original or reading.shows(n, e.original)
+                if new and same:
                     left[n] = replace(e, wrote=e.target, state=SET)
             self._keep(self._outstanding())
             raise
