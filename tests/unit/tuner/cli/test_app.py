@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -249,7 +248,8 @@ def test_an_argument_that_is_not_text_is_named(capsys: pytest.CaptureFixture[str
 def test_an_interrupt_during_an_import_is_one_line(module: str, tmp_path: Path) -> None:
     """Whatever the interrupted import makes of it: a compiled module raises an error of its own."""
     slow = f"""
-import sys, pathlib, time
+import sys, pathlib, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 class Slow:
     def find_spec(self, name, *_):
         if name == {module!r}:
@@ -283,12 +283,10 @@ def test_an_interrupt_at_any_other_time_is_one_line(
 ) -> None:
     def interrupted() -> int:
         try:
-            os.kill(os.getpid(), signal.SIGINT)
-        except KeyboardInterrupt:
+            raise KeyboardInterrupt
+        finally:
             if wrapped:
-                raise wrapped  # noqa: B904  a clean-up that fails
-            raise
-        return 0
+                raise wrapped  # a clean-up that fails
 
     monkeypatch.setattr(app, "main", interrupted)
     assert (cli.main(), capfd.readouterr().err) == (cli.CTRL_C, f"error: interrupted{also}\n")
