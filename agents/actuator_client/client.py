@@ -161,7 +161,7 @@ class RemoteKnobs:
                 self._tried = setting
             except TuningError as error:
                 self._trial_from = None
-                if isinstance(error, KnobRefused):
+                if isinstance(error, KnobRefused) and error.knob:
                     self.refused[error.knob] = error.message
                 raise
             self.applied = dict(setting)
