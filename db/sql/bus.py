@@ -57,7 +57,7 @@ class Bus:
         self._own: set[int] = set()
         self._file: IO[bytes] | None = None
         self._notifies = database.engine.dialect.name == "postgresql"
-        self._leads, self._lead = not self._notifies, False
+        self._leads, self._may_lead = not self._notifies, False
         self._lag_s: float | None = None
 
     def publish(self, notice: Notice) -> None:
@@ -115,7 +115,7 @@ class Bus:
     def listen(self, *, lead: bool = False) -> None:
         """Receive the notices of other processes until `close`; a tuner may also `lead`."""
         if self._listener is None and self._database.shared:
-            self._lead = lead
+            self._may_lead = lead
             if not self._notifies:
                 self._file = self._database.share_file(write=lead)
                 self._leads = lead and _takes_file(self._file)
@@ -169,7 +169,7 @@ class Bus:
             self._all_may_be_new()
             pinged_s = -math.inf
             while not self._ended.is_set():
-                self._leads = self._leads or (self._lead and _takes_lead(connection))
+                self._leads = self._leads or (self._may_lead and _takes_lead(connection))
                 if (
                     time.monotonic() - pinged_s >= PING_S
                 ):  # the write also fails if the server is gone
@@ -203,7 +203,7 @@ class Bus:
         last: int | None = None
         while not self._ended.wait(LOOK_S):
             assert self._file is not None
-            self._leads = self._leads or (self._lead and _takes_file(self._file))
+            self._leads = self._leads or (self._may_lead and _takes_file(self._file))
             try:
                 last = self._look_once(last)
             except Exception as error:  # noqa: BLE001  it looks again
@@ -245,8 +245,8 @@ def _takes_lead(connection: Connection) -> bool:
 def _takes_file(file: IO[bytes]) -> bool:
     """Return whether this process now leads on SQLite; it does until the file is closed.
 
-    The lock is the file description's, as flock's is taken by a restore. A file system without such locks
-    has one tuner.
+    The lock is the open file's (F_OFD_SETLK): SQLite has the process's locks, a restore takes flock's.
+    Where a file system has no such locks, every tuner leads: only one may use the file there.
     """
     lock = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, LEADER_BYTE, 1, 0)
     try:

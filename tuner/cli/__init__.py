@@ -1,4 +1,4 @@
-"""The operator's side: one file per noun. Importing it loads typer and nothing heavier."""
+"""The operator's side: one file per noun, and the entry point, which loads nothing else at first."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def main() -> int:
             cause = cause.__cause__ or cause.__context__  # a late import wraps it
         if cause is None:
             raise
-        of_import = isinstance(
-            error, (KeyboardInterrupt, ImportError)
-        )  # any other may be of the clean-up
+        # Any other error may be of the clean-up: it is shown.
+        of_import = isinstance(error, (KeyboardInterrupt, ImportError))
         also = "" if of_import else f"; then {type(error).__name__}: {error}"
         os.write(2, INTERRUPTED.replace(b"\n", f"{also}\n".encode("utf-8", "replace")))
         return CTRL_C

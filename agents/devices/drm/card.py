@@ -24,7 +24,7 @@ LIMIT, CLOCK = "gpu.power_limit_w", "gpu.clock_mhz"
 FILES: Mapping[str, tuple[str, str]] = {
     "amdgpu": ("hwmon/hwmon*/power1_cap", "pp_dpm_sclk"),
     "xe": ("hwmon/hwmon*/power[12]_max", "tile*/gt*/freq0/max_freq"),
-    "i915": ("hwmon/hwmon*/power1_max", "drm/card*/gt/gt0/rps_[mb]*[xt]_freq_mhz"),
+    "i915": ("hwmon/hwmon*/power1_max", "drm/card*/gt/gt0/rps_[mb]*[xt]_freq_mhz"),  # max and boost
 }
 """Kernel driver to the patterns of its power limit and of its clock ceilings."""
 VENDORS = {"amdgpu": "AMD GPU", "xe": "Intel GPU", "i915": "Intel GPU"}

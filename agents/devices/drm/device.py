@@ -31,6 +31,7 @@ APUS = ("0x74a0",)
 TWO_DIES = ("0x7408", "0x740c")
 """Products of MI250 and MI250X: the first of two devices has the power of both (codecarbon 1097)."""
 UNDIVIDED = (": ", ": SPX", ": UNKNOWN", ": 0")
+"""The ends of what `shared_by` finds on a board with one user."""
 MOST_RUNGS = 12
 SETTLE_S = 1.0
 """AMD's average covers up to a second."""

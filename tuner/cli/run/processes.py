@@ -208,9 +208,8 @@ def last_error(log: Path) -> str:
 
 def all_there(ids: Sequence[str], api: Client, since: datetime, log: Path) -> bool:
     """Return whether all devices are registered. Raises ActuationError: one could not be opened."""
-    if refused := _logged(
-        r"not_opened device=(\S+) why=['\"](.*)", log
-    ):  # an agent retries; a run does not
+    # An agent tries again; a run does not.
+    if refused := _logged(r"not_opened device=(\S+) why=['\"](.*)", log):
         raise ActuationError(
             f"the agent cannot open {refused[1]}: {refused[2]}", hint=f"the agent's log is {log}"
         )

@@ -32,9 +32,10 @@ log = logging.getLogger(__name__)
 FIRST_S, MOST_S = 5.0, 900.0
 """The wait after the first failure, doubled after each further one, and its maximum, in seconds."""
 GIVE_UP, LEAST_TRIES = timedelta(days=7), 20
-"""An older event is given up: otherwise a dead receiver would keep the log from being pruned.
+"""An event of this age is given up after this number of failures in a row, which take over an hour.
 
-But only after so many failures in a row, in over an hour: a clock that is ahead must not drop events.
+Otherwise a dead receiver would keep the log from being pruned; by the age alone, a clock that is ahead
+would drop every event.
 """
 PAGE = 100
 AGAIN_S = 5.0
